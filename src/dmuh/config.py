@@ -1,0 +1,239 @@
+"""Settings of a run: frozen, validated, read from TOML files and key=value pairs.
+
+A configuration is a few sections of flat settings. Every key is unique over all sections, so `lr=0.01` is enough to
+name one. Problems are collected and reported together; an unknown key names its near miss.
+
+A layer is a flat mapping of keys to values. Later layers win: built-in defaults, the method's defaults, its preset,
+the file, the command line. `dmuh.methods.configure` stacks them, since only it knows the methods' own options.
+"""
+
+import dataclasses
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dmuh.errors import ConfigError, unknown
+
+T = TypeVar("T")
+
+
+def setting(
+    default: Any,
+    about: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare one setting: its default, one line about it, and what it may be.
+
+    Bounds are inclusive (`low`, `high`) or exclusive (`above`, `below`).
+    """
+    limits = {"low": low, "high": high, "above": above, "below": below}
+    return field(default=default, metadata={"about": about, "choices": choices, **limits})
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Where the images and labels come from."""
+
+    dataset: str = setting("mnist5k", "name of the data set, see `dmuh list`")
+    data: str = setting("", "folder or file the data set is read from; empty for embedded ones")
+    on_bad_image: str = setting("fail", "what an unreadable image does", choices=("fail", "skip"))
+    class_folder: str = setting(
+        "top", "folder: the class is the first folder below the root, or the image's own", choices=("top", "own")
+    )
+    path_column: str = setting("", "csv: column with the image path; empty looks for image, path, file, filename")
+    path_format: str = setting("", "csv: builds the path from columns, e.g. images/{image_id}.jpg")
+    label_column: str = setting("", "csv: column with the labels; empty looks for labels, label, class, then 0/1 columns")
+    label_separator: str = setting("", "csv: what separates labels in that column; empty means ;")
+
+
+@dataclass(frozen=True)
+class ProtocolSettings:
+    """Which images train, which ask and which answer."""
+
+    protocol: str = setting("", "name of the split; empty takes the data set's own")
+    query: float | None = setting(None, "query images a class (1 or more), or their fraction (below 1)", above=0)
+    train: float | None = setting(None, "training images a class (1 or more), or their fraction (below 1)", above=0)
+    database: str = setting("rest", "what is searched: the remaining images, or those and the training images",
+                            choices=("rest", "rest+train"))  # fmt: skip
+    validation: float = setting(0.1, "fraction of the training images held out to watch the training", low=0, high=0.5)
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """The hashing network."""
+
+    bits: int = setting(32, "length of the code", low=1, high=1024)
+    backbone: str = setting("smallconv", "name of the backbone, see `dmuh list`")
+    image_size: int | None = setting(None, "side of the square input in pixels; the backbone's own if not given",
+                                     low=8, high=1024)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The training loop."""
+
+    epochs: int = setting(60, "passes over the training images", low=1)
+    batch_size: int = setting(128, "images a step", low=2)
+    optimizer: str = setting("sgd", "the optimiser", choices=("sgd", "adamw"))
+    lr: float = setting(0.05, "learning rate at the start", above=0)
+    lr_final: float = setting(0.0005, "learning rate at the end", above=0)
+    schedule: str = setting("log", "how it gets there: log-spaced, cosine, or divided by 10 in equal steps",
+                            choices=("log", "cosine", "step"))  # fmt: skip
+    warmup_epochs: float = setting(0.0, "epochs in which the rate rises from zero", low=0)
+    backbone_lr: float = setting(1.0, "factor on the backbone's learning rate; the hash layer keeps the full one", low=0)
+    sgd_momentum: float = setting(0.0, "momentum of SGD", low=0, below=1)
+    weight_decay: float = setting(1e-4, "weight decay", low=0)
+    clip: float = setting(1.0, "largest norm of the gradient of a step; longer ones are shortened, 0 leaves them", low=0)
+    augment: str = setting("crop", "random changes of the training images", choices=("none", "crop", "crop+flip"))
+    evaluate_every: int = setting(1, "epochs between two measurements of the validation MAP", low=1)
+    seed: int = setting(0, "seed of the split, the weights and the order of the images", low=0, high=2**63 - 1)
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = setting("auto", "arithmetic of the network; auto is bfloat16 on a GPU that has it",
+                             choices=("auto", "float32", "bfloat16"))  # fmt: skip
+    workers: int = setting(0, "processes that read images; 0 reads in the main one", low=0, high=256)
+
+
+SECTIONS: dict[str, type[Any]] = {
+    "data": DataSettings,
+    "protocol": ProtocolSettings,
+    "network": NetworkSettings,
+    "training": TrainingSettings,
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that determines a run: the method, its options and the four sections."""
+
+    method: str
+    options: Any  # the method's own frozen dataclass
+    data: DataSettings
+    protocol: ProtocolSettings
+    network: NetworkSettings
+    training: TrainingSettings
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return the sections as plain values, without those that are None."""
+        sections = {"method": {"method": self.method, **dataclasses.asdict(self.options)}}
+        for name in SECTIONS:
+            sections[name] = dataclasses.asdict(getattr(self, name))
+        return {name: {k: v for k, v in values.items() if v is not None} for name, values in sections.items()}
+
+    def to_toml(self) -> str:
+        """Return the text of a file that `read_toml` reads back to the same settings."""
+        lines: list[str] = []
+        for name, values in self.to_dict().items():
+            lines += [f"[{name}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items()), ""]
+        return "\n".join(lines)
+
+
+def build(cls: type[T], values: Mapping[str, Any], problems: list[str]) -> T | None:
+    """Make `cls` from `values`, adding a sentence to `problems` for each value that does not fit."""
+    checked: dict[str, Any] = {}
+    hints = typing.get_type_hints(cls)
+    before = len(problems)
+    for item in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if item.name in values:
+            try:
+                checked[item.name] = _checked(values[item.name], hints[item.name], item.metadata)
+            except ValueError as error:
+                problems.append(f"{item.name} must be {error}, got {values[item.name]!r}")
+    return None if len(problems) > before else cls(**checked)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a configuration file into one flat layer; the method's options stand in its [method] section."""
+    try:
+        sections = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not a TOML file: {error}") from error
+    layer: dict[str, Any] = {}
+    for name, values in sections.items():
+        if name not in SECTIONS and name != "method":
+            raise ConfigError(f"{path}: {unknown('section', name, [*SECTIONS, 'method'])}")
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path}: {name} must be a section, write [{name}]")
+        for key in values:
+            if name != "method" and key not in keys_of(SECTIONS[name]):
+                raise ConfigError(f"{path}: {unknown(f'setting in [{name}]', key, keys_of(SECTIONS[name]))}")
+        layer |= values
+    return layer
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `key=value`; the value is read as TOML would (3, 0.1, true), anything else is a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"a setting is given as key=value, got {text!r}")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def keys_of(cls: type[Any]) -> list[str]:
+    """Return the names of a section's settings."""
+    return [item.name for item in dataclasses.fields(cls)]
+
+
+def describe(cls: type[Any]) -> Iterator[tuple[str, Any, str]]:
+    """Yield (name, default, about) of each setting of a section."""
+    for item in dataclasses.fields(cls):
+        choices = item.metadata["choices"]
+        yield item.name, item.default, item.metadata["about"] + (f" ({' | '.join(choices)})" if choices else "")
+
+
+def _checked(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
+    """Return `value` as the type `hint` within its limits, or raise ValueError saying what it must be."""
+    optional = isinstance(hint, types.UnionType)
+    if optional and value is None:
+        return None
+    kind = typing.get_args(hint)[0] if optional else hint
+    if kind is str:
+        if not isinstance(value, str) or (limits["choices"] and value not in limits["choices"]):
+            raise ValueError(" or ".join(limits["choices"]) or "a text")
+        return value
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise ValueError("true or false")
+        return value
+    whole = kind is int
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or (whole and value != int(value)) or not _within(value, limits):
+        raise ValueError(("a whole number" if whole else "a number") + _range(limits))
+    return kind(value)
+
+
+def _within(value: float, limits: Mapping[str, Any]) -> bool:
+    return bool(limits["low"] <= value <= limits["high"] and limits["above"] < value < limits["below"])
+
+
+def _range(limits: Mapping[str, Any]) -> str:
+    lower, upper = max(limits["low"], limits["above"]), min(limits["high"], limits["below"])
+    parts = []
+    if lower > -math.inf:
+        parts.append(f"above {lower:g}" if lower == limits["above"] else f"at least {lower:g}")
+    if upper < math.inf:
+        parts.append(f"below {upper:g}" if upper == limits["below"] else f"at most {upper:g}")
+    return " " + " and ".join(parts) if parts else ""
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    return repr(value)

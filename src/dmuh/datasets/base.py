@@ -1,0 +1,85 @@
+"""Dataset: images that are read lazily and one multi-hot label matrix."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.errors import InputError
+from dmuh.images import ImageLike, name_of
+
+Labels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """N images and what is known of them.
+
+    name      of the source
+    images    N paths, or an array (N, H, W) or (N, H, W, 3): anything whose items are images
+    labels    uint8 (N, classes), 1 where the image has the class; also for single-label data
+    classes   the names of the columns
+    metadata  other columns, each with N values
+    notes     what was noticed while reading, one sentence each
+    """
+
+    name: str
+    images: Sequence[ImageLike] | NDArray[np.uint8]
+    labels: Labels
+    classes: tuple[str, ...]
+    metadata: dict[str, list[str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.labels.shape != (len(self.images), len(self.classes)):
+            raise InputError(
+                f"labels must have shape {(len(self.images), len(self.classes))} (images, classes), "
+                f"got {self.labels.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def path(self, position: int) -> str:
+        """Return the path of an image, or what to call it where it has none."""
+        return name_of(self.images[position], position)
+
+    def label_text(self, position: int) -> str:
+        """Return the names of an image's classes, separated by ;"""
+        return ";".join(self.classes[k] for k in np.flatnonzero(self.labels[position]))
+
+    def fingerprint(self) -> str:
+        """Return a digest of what the images are called and how they are labelled.
+
+        It says whether two loads saw the same data; folders may move, so only file names and the last folder count.
+        """
+        digest = hashlib.sha256(repr((self.classes, self.labels.shape)).encode())
+        digest.update(np.ascontiguousarray(self.labels).data)
+        if isinstance(self.images, np.ndarray):
+            digest.update(np.ascontiguousarray(self.images).data)
+        else:
+            for position in range(len(self)):
+                digest.update("/".join(Path(self.path(position)).parts[-2:]).encode() + b"\0")
+        return digest.hexdigest()
+
+
+def multi_hot(names: Sequence[Sequence[str]], classes: Sequence[str]) -> Labels:
+    """Return the label matrix (images, classes) of each image's class names."""
+    column = {name: k for k, name in enumerate(classes)}
+    labels = np.zeros((len(names), len(classes)), np.uint8)
+    for row, own in enumerate(names):
+        labels[row, [column[name] for name in own]] = 1
+    return labels
+
+
+def one_hot(numbers: NDArray[Any] | Sequence[int], n_classes: int | None = None) -> Labels:
+    """Return the label matrix (images, classes) of one class number an image."""
+    y = np.asarray(numbers)
+    if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
+        raise InputError(f"class numbers must be a vector of whole numbers from 0, got {y.dtype} of shape {y.shape}")
+    n = int(y.max(initial=-1)) + 1 if n_classes is None else n_classes
+    return np.eye(n, dtype=np.uint8)[y]

@@ -1,0 +1,139 @@
+"""csv: a list of images with their labels.
+
+The path of an image is a column (`path_column`) or is built from columns (`path_format`), relative to the list. Labels
+are one column of names separated by ; (`label_column`, `label_separator`), or one 0/1 column a label. All other columns
+are kept as metadata.
+"""
+
+import csv
+import string
+from pathlib import Path
+
+import numpy as np
+
+from dmuh.datasets.base import Dataset, Labels, multi_hot
+from dmuh.errors import DataError, unknown
+from dmuh.images import OnBadImage
+
+_PATH_COLUMNS = ("image", "path", "file", "filename", "image_path")
+_LABEL_COLUMNS = ("labels", "label", "class", "classes")
+
+Rows = list[dict[str, str]]
+
+
+def load_csv(
+    file: Path,
+    *,
+    path_column: str = "",
+    path_format: str = "",
+    label_column: str = "",
+    label_separator: str = "",
+    on_bad_image: OnBadImage = "fail",
+) -> Dataset:
+    """Read a list; images that do not exist are an error or left out, as `on_bad_image` says."""
+    rows, columns = _read(file)
+    template = path_format or "{" + _path_column(path_column, columns, file) + "}"
+    path_keys = _keys(template, columns, file)
+    paths = [file.parent / template.format_map(row) for row in rows]
+    missing = [path for path in paths if not path.is_file()]
+    notes: list[str] = []
+    if missing:
+        sentence = f"{file} names {len(missing):,} images that do not exist, the first is {missing[0]}"
+        if on_bad_image == "fail" or len(missing) == len(paths):
+            raise DataError(f"{sentence}; correct the list or path_format, or leave them out with on_bad_image=skip")
+        notes.append(f"{sentence}; they are left out")
+        there = [i for i, path in enumerate(paths) if path.is_file()]
+        rows, paths = [rows[i] for i in there], [paths[i] for i in there]
+    rest = [column for column in columns if column not in path_keys]
+    labels, classes, used = _labels(rows, rest, label_column, label_separator, file)
+    unlabelled = int((labels.sum(axis=1) == 0).sum())
+    if unlabelled:
+        notes.append(f"{unlabelled:,} images have no label")
+    metadata = {column: [row[column] for row in rows] for column in columns if column not in used}
+    return Dataset("csv", paths, labels, classes, metadata, tuple(notes))
+
+
+def _read(file: Path) -> tuple[Rows, list[str]]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            header = lines.readline()
+            lines.seek(0)
+            reader = csv.DictReader(lines, delimiter=max(",;\t", key=header.count), strict=True)
+            columns = list(reader.fieldnames or [])
+            rows: Rows = []
+            for row in reader:
+                if None in row or None in row.values():
+                    raise DataError(f"{file}, line {reader.line_num}: not {len(columns)} columns as the header has")
+                rows.append(row)
+    except OSError as error:
+        raise DataError(f"cannot read the list {file}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{file} is not a CSV file in UTF-8: {error}") from error
+    if not rows:
+        raise DataError(f"{file} lists no images")
+    return rows, columns
+
+
+def _path_column(given: str, columns: list[str], file: Path) -> str:
+    if given:
+        return _known(given, columns, file)
+    for name in columns:
+        if name.lower() in _PATH_COLUMNS:
+            return name
+    raise DataError(
+        f"{file} has no column {', '.join(_PATH_COLUMNS)}: name one of {', '.join(columns)} by path_column, "
+        "or build the path by path_format, e.g. images/{image_id}.jpg"
+    )
+
+
+def _keys(template: str, columns: list[str], file: Path) -> list[str]:
+    try:
+        keys = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise DataError(f"path_format {template!r} is not a pattern such as images/{{image_id}}.jpg: {error}") from error
+    if not keys:
+        raise DataError(f"path_format {template!r} names no column: write one in braces, e.g. images/{{image_id}}.jpg")
+    return [_known(key, columns, file) for key in keys]
+
+
+def _labels(
+    rows: Rows, columns: list[str], label_column: str, separator: str, file: Path
+) -> tuple[Labels, tuple[str, ...], set[str]]:
+    """Return the label matrix, the class names and the columns they came from."""
+    column = _known(label_column, columns, file) if label_column else ""
+    if not column:
+        column = next((name for name in columns if name.lower() in _LABEL_COLUMNS), "")
+    if column:
+        cells = [row[column] for row in rows]
+        _check_separator(cells, column, separator, file)
+        names = [[part.strip() for part in cell.split(separator or ";") if part.strip()] for cell in cells]
+        classes = tuple(sorted({name for own in names for name in own}))
+        return multi_hot(names, classes), classes, {column}
+    flags = tuple(name for name in columns if all(row[name].strip() in ("0", "1") for row in rows))
+    if not flags:
+        raise DataError(
+            f"{file} has no labels: expected a column {', '.join(_LABEL_COLUMNS)} or columns of 0 and 1, "
+            f"found {', '.join(columns) or 'only the path'}"
+        )
+    matrix = np.array([[row[name].strip() == "1" for name in flags] for row in rows], np.uint8)
+    return matrix, flags, set(flags)
+
+
+def _check_separator(cells: list[str], column: str, separator: str, file: Path) -> None:
+    if separator:
+        if len(separator) > 1 or separator.isalnum():
+            raise DataError(f"label_separator must be one character such as ; | or a comma, got {separator!r}")
+        return
+    for other in "|,":
+        example = next((cell for cell in cells if other in cell), None)
+        if example is not None and not any(";" in cell for cell in cells):
+            raise DataError(
+                f"{file}: labels in column {column} are expected to be separated by ; but none has one and there is "
+                f"{example!r}: say which it is by label_separator={other} or label_separator=;"
+            )
+
+
+def _known(column: str, columns: list[str], file: Path) -> str:
+    if column not in columns:
+        raise DataError(f"{file}: {unknown('column', column, columns)}")
+    return column

@@ -1,0 +1,86 @@
+"""Hasher: the one public encoder, from images to codes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from dmuh.backbones import create_backbone
+from dmuh.codes import Codes
+from dmuh.images import BadImages, ImageLike, OnBadImage
+from dmuh.network import HashNetwork, MomentumCopy, choose_device, compute_outputs
+from dmuh.runs import Run
+
+
+class Hasher:
+    """A trained network that gives images their codes."""
+
+    def __init__(self, network: HashNetwork, momentum: MomentumCopy | None, about: dict[str, Any]) -> None:
+        self._network = network
+        self._momentum = momentum
+        self.about = about  # method, classes, backbone, where the weights come from
+
+    @classmethod
+    def load(cls, run: str | Path, device: str = "auto") -> "Hasher":
+        """Load the network of a finished run folder."""
+        model = Run(Path(run)).load_model()
+        about = model.metadata
+        network = HashNetwork(create_backbone(about["backbone"], about["image_size"]), about["n_bits"])
+        parts: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}}
+        for name, array in model.arrays.items():
+            part, _, key = name.partition(".")
+            parts[part][key] = torch.from_numpy(array.copy())
+        network.load_state_dict(parts["network"])
+        momentum = None
+        if parts["momentum"]:
+            momentum = MomentumCopy(network, about["alpha"])
+            momentum.network.load_state_dict(parts["momentum"])
+        place = choose_device(device)
+        return cls(network.to(place), None if momentum is None else momentum.to(place), about)
+
+    @property
+    def n_bits(self) -> int:
+        """Length of the codes."""
+        return self._network.hash_layer.out_features
+
+    def encode(
+        self,
+        images: ImageLike | Sequence[ImageLike] | NDArray[np.uint8],
+        *,
+        ids: Sequence[int] | NDArray[np.int64] | None = None,
+        batch_size: int = 128,
+        on_bad_image: OnBadImage = "fail",
+        bad: BadImages | None = None,
+        workers: int = 0,
+        progress: Callable[[int], None] | None = None,
+    ) -> Codes:
+        """Return the codes of images: paths, Pillow images, file contents or uint8 arrays; one alone is fine too.
+
+        Ids are `ids` or positions; with `on_bad_image="skip"` unreadable images are left out and noted in `bad`.
+        """
+        single = isinstance(images, str | Path | bytes | Image.Image)
+        if single or (isinstance(images, np.ndarray) and (images.ndim == 2 or _one_colour_image(images))):
+            images = [images]  # type: ignore[list-item]
+        result = compute_outputs(
+            self._network,
+            self._momentum,
+            images,  # type: ignore[arg-type]
+            np.arange(len(images), dtype=np.int64),  # type: ignore[arg-type]
+            batch_size=batch_size,
+            on_bad_image=on_bad_image,
+            bad=bad,
+            workers=workers,
+            progress=progress,
+        )
+        own = result.positions if ids is None else np.asarray(ids, np.int64)[result.positions]
+        return Codes.from_outputs(result.outputs, result.uncertainty, own)
+
+
+def _one_colour_image(array: NDArray[np.uint8]) -> bool:
+    """Whether a 3-dimensional array is one image (H, W, 3) rather than grey ones (N, H, W)."""
+    return array.ndim == 3 and array.shape[2] in (3, 4)

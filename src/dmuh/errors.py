@@ -1,0 +1,79 @@
+"""Every error that dmuh raises on purpose.
+
+    DmuhError                 something a user can mend; the message is one sentence that says how
+    ├── ConfigError           a setting is unknown, of the wrong type or out of range
+    ├── InputError            an array, a label matrix or a code has the wrong shape or value (also a ValueError)
+    │   └── DtypeError        … or the wrong element type (also a TypeError)
+    ├── DataError             a data set is missing, incomplete or does not fit its protocol
+    │   └── ImageError        one image cannot be read
+    ├── FormatError           a file written by dmuh is cut short, altered or of another version
+    ├── RunError              a run folder is in use, unfinished or does not match
+    ├── TrainingError         the training itself went wrong
+    │   ├── DivergenceError   the loss ran away or is no longer a number
+    │   └── CollapseError     all images got the same code
+    └── MissingExtraError     an optional dependency is not installed (also an ImportError)
+
+The command line turns a DmuhError into its sentence and exit code 2; anything else is a bug and keeps its traceback.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class DmuhError(Exception):
+    """Base of all errors that dmuh raises on purpose."""
+
+
+class ConfigError(DmuhError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+
+class InputError(DmuhError, ValueError):
+    """An argument has the wrong shape or value."""
+
+
+class DtypeError(InputError, TypeError):
+    """An array has the wrong element type."""
+
+
+class DataError(DmuhError):
+    """A data set is missing, incomplete or does not fit its protocol."""
+
+
+class ImageError(DataError):
+    """One image cannot be read."""
+
+
+class FormatError(DmuhError):
+    """A file written by dmuh is cut short, altered or of another version."""
+
+
+class RunError(DmuhError):
+    """A run folder is in use, unfinished or does not match."""
+
+
+class TrainingError(DmuhError):
+    """The training itself went wrong."""
+
+
+class DivergenceError(TrainingError):
+    """The loss ran away or is no longer a number."""
+
+
+class CollapseError(TrainingError):
+    """All images got the same code."""
+
+
+class MissingExtraError(DmuhError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional part of dmuh: pip install 'dmuh[{extra}]'")
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence for a name that is not in the table: its near misses first, then all there is."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"unknown {kind} {name!r}: {hint}known are {', '.join(names) or 'none'}"

@@ -1,0 +1,163 @@
+"""How dmuh writes files: whole or not at all, and arrays in one checked format.
+
+Arrays are kept in the safetensors format (a JSON header, then raw bytes: nothing in it can run). To that dmuh adds a
+kind, a version and a checksum, so that a file that was cut short, altered or made for something else is refused.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from dmuh.errors import FormatError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_DTYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32, "F64": np.float64, "BOOL": np.bool_}
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; what was written there replaces `path` in one step, or never.
+
+    The bytes are on the disk before the name is: a crash leaves the old file or the new one.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
+        temporary.chmod(mode & 0o777)
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file that dmuh wrote."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path} is not a JSON file: {error}") from error
+
+
+def append_json_line(path: Path, value: Mapping[str, Any]) -> None:
+    """Append one line to a .jsonl file."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(value) + "\n")
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a .jsonl file; a last line that a crash cut short is left out."""
+    lines: list[dict[str, Any]] = []
+    for text in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """What `load_arrays` returns: the arrays by name and the metadata saved with them."""
+
+    arrays: dict[str, Array]
+    metadata: dict[str, Any]
+
+
+def save_arrays(
+    path: Path, kind: str, version: int, arrays: Mapping[str, Array], metadata: Mapping[str, Any] | None = None
+) -> None:
+    """Write named arrays and JSON metadata to one file, atomically, with a checksum over both."""
+    # little-endian and contiguous, so that the bytes hashed here are the bytes in the file
+    flat = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
+    about = json.dumps(dict(metadata or {}), sort_keys=True)
+    header = {"kind": kind, "version": str(version), "metadata": about, "checksum": _checksum(flat, about)}
+    with written_whole(path) as temporary:
+        save_file(flat, temporary, metadata=header)
+
+
+def load_arrays(path: Path, kind: str, version: int, *, memory_map: bool = False) -> ArrayFile:
+    """Read a file made by `save_arrays`, checked against its kind, version and checksum.
+
+    With `memory_map` the arrays are read-only views of the file; only the pages that are used take memory.
+    """
+    if not path.is_file():
+        raise FormatError(f"{path} does not exist, expected a file of kind {kind}")
+    try:
+        with safe_open(path, framework="np") as file:  # checks the header and the file's length
+            header = dict(file.metadata() or {})
+            arrays = _views(path) if memory_map else {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise FormatError(f"{path} is cut short or not a dmuh file: {error}") from error
+    if header.get("kind") != kind:
+        found = header.get("kind")
+        raise FormatError(f"{path} holds {found or 'something that dmuh did not write'}, expected {kind}")
+    if header.get("version") != str(version):
+        raise FormatError(
+            f"{path} is version {header.get('version')} of {kind}, this dmuh reads version {version}: write it again"
+        )
+    arrays = dict(sorted(arrays.items()))
+    about = header.get("metadata", "")
+    if header.get("checksum") != _checksum(arrays, about):
+        raise FormatError(f"{path} was altered after it was written: its checksum does not fit")
+    return ArrayFile(arrays, json.loads(about))
+
+
+def _views(path: Path) -> dict[str, Array]:
+    whole = np.memmap(path, dtype=np.uint8, mode="r")
+    start = 8 + int(whole[:8].view("<u8")[0])
+    entries = json.loads(bytes(whole[8:start]))
+    views: dict[str, Array] = {}
+    for name, entry in entries.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            flat = whole[start + begin : start + end].view(_DTYPES[entry["dtype"]])
+            views[name] = flat.reshape(entry["shape"])
+    return views
+
+
+def _checksum(arrays: Mapping[str, Array], metadata: str) -> str:
+    digest = hashlib.sha256(metadata.encode())
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,42 @@
+"""Methods by name. A new one is a file here with an Objective, and a line in METHODS."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dmuh.config import SECTIONS, Config, build, keys_of
+from dmuh.errors import ConfigError, unknown
+from dmuh.methods.base import Objective, TrainBatch
+from dmuh.methods.dmuh import DMUH, DMUHNoBit, DMUHNoImage, DMUHNoU
+from dmuh.methods.regu import Regu
+
+__all__ = ["METHODS", "Objective", "TrainBatch", "configure"]
+
+METHODS: dict[str, type[Objective]] = {
+    "dmuh": DMUH,
+    "dmuh-no-u": DMUHNoU,
+    "dmuh-no-bit": DMUHNoBit,
+    "dmuh-no-image": DMUHNoImage,
+    "regu": Regu,
+}
+
+
+def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
+    """Stack layers of settings, later ones winning, on the method's preset and defaults; check them all at once."""
+    given: dict[str, Any] = {}
+    for layer in layers:
+        given |= layer
+    name = given.pop("method", "dmuh")
+    if name not in METHODS:
+        raise ConfigError(unknown("method", str(name), METHODS))
+    method = METHODS[name]
+    if preset and preset not in method.presets:
+        raise ConfigError(f"{name} has no such preset; {unknown('preset', preset, method.presets)}")
+    values = {**method.defaults, **(method.presets[preset] if preset else {}), **given}
+
+    known = {key for section in SECTIONS.values() for key in keys_of(section)} | {*keys_of(method.Options), "method"}
+    problems = [unknown("setting", key, known) for key in given if key not in known]
+    sections = {key: build(section, values, problems) for key, section in SECTIONS.items()}
+    options = build(method.Options, values, problems)
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return Config(method=name, options=options, **sections)  # type: ignore[arg-type]

@@ -1,0 +1,108 @@
+"""What a deep method is: an objective over a batch, its options and its defaults.
+
+The loop runs the network, asks the objective for its terms, sums and logs them, and steps. A method that needs more
+says so by what it declares: `alpha` asks for a momentum copy, whose outputs then come with each batch.
+"""
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from dmuh.config import setting
+
+NORMALIZATIONS = ("mean", "train", "pairs")
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """What an objective sees of B training images beside their outputs.
+
+    labels            float32 (B, classes), 0/1
+    index             int64 (B,): where the images stand in the training set
+    momentum_outputs  (B, n_bits) of the momentum copy, for methods that keep one
+    """
+
+    labels: Tensor
+    index: Tensor
+    momentum_outputs: Tensor | None = None
+
+    @property
+    def similarity(self) -> Tensor:
+        """S (B, B): 1 where two images share a label, else 0."""
+        return (self.labels @ self.labels.T > 0).float()
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """A method without options of its own."""
+
+
+class Objective(nn.Module, abc.ABC):
+    """One deep method: (outputs, batch) → named terms, of which the loop minimises the sum.
+
+    Options   frozen dataclass of its settings
+    title     one line for `dmuh list`
+    paper     where it comes from, with the year
+    defaults  training settings that differ from the general ones
+    presets   named groups of settings, such as the paper's own
+    advice    what to change when all codes become alike
+    """
+
+    Options: ClassVar[type[Any]] = NoOptions
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    advice: ClassVar[str] = "lower lr"
+
+    def __init__(self, options: Any, n_bits: int, train_labels: Tensor) -> None:
+        super().__init__()
+        self.options = options
+        self.n_bits = n_bits
+        self.n_train = len(train_labels)
+
+    @property
+    def alpha(self) -> float | None:
+        """The coefficient of the momentum copy that the loop is to keep, or None for no copy."""
+        return None
+
+    @abc.abstractmethod
+    def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
+        """Return the terms of the loss for the outputs (B, n_bits)."""
+
+
+def signs(outputs: Tensor) -> Tensor:
+    """b = sign(u) with sign(0) = +1, as codes are made."""
+    return torch.where(outputs >= 0, 1.0, -1.0).to(outputs.dtype)
+
+
+def negative_log_likelihood(outputs: Tensor, similarity: Tensor) -> Tensor:
+    """-log p(S_ij) = softplus(Θ_ij) - S_ij·Θ_ij with Θ_ij = ½·h_iᵀh_j, for every pair (B, B)."""
+    theta = 0.5 * outputs @ outputs.T
+    return nn.functional.softplus(theta) - similarity * theta
+
+
+def beta_setting(default: float) -> Any:
+    """Declare β, the weight of the quantisation term."""
+    return setting(default, "weight of the quantisation term", low=0)
+
+
+def normalization_setting() -> Any:
+    """Declare how the sums of an objective over a batch are normalised."""
+    return setting(
+        "mean",
+        "what the sums are divided by: mean, each by its number of elements; train, pairs by B², the others by N·B; "
+        "pairs, all by B²",
+        choices=NORMALIZATIONS,
+    )
+
+
+def scales(normalization: str, batch_size: int, n_bits: int, n_train: int) -> tuple[float, float]:
+    """Return the factors on a sum over the batch's pairs and on a sum over its B × n_bits elements."""
+    pairs = 1 / batch_size**2
+    elements = {"mean": 1 / (batch_size * n_bits), "train": 1 / (n_train * batch_size), "pairs": pairs}
+    return pairs, elements[normalization]

@@ -1,0 +1,105 @@
+"""DMUH, Deep Momentum Uncertainty Hashing (paper, Eq. 3-8), and its three ablations."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from dmuh.config import setting
+from dmuh.methods.base import (
+    Objective,
+    TrainBatch,
+    beta_setting,
+    negative_log_likelihood,
+    normalization_setting,
+    scales,
+    signs,
+)
+from dmuh.methods.regu import PAPER_TRAINING
+
+
+@dataclass(frozen=True)
+class WithoutGamma:
+    """Options of DMUH without the third term."""
+
+    alpha: float = setting(0.7, "momentum coefficient of the copy", low=0, below=1)
+    beta: float = beta_setting(0.3)
+    normalization: str = normalization_setting()
+    detach: bool = setting(True, "no gradient flows through the weights e^u")
+
+
+@dataclass(frozen=True)
+class DMUHOptions(WithoutGamma):
+    """Options of DMUH."""
+
+    gamma: float = setting(0.01, "weight of the uncertainty term", low=0)
+
+
+class DMUH(Objective):
+    """Pairwise likelihood and quantisation, weighed by the uncertainty of images and bits (Eq. 8).
+
+    With u_i = |h_i - m_i| per bit (Eq. 4) and ū_i its mean (Eq. 5),
+
+        L = Σ_ij e^(ū_i+ū_j)·(softplus Θ_ij - S_ij·Θ_ij) + β·Σ_ik e^(u_ik)·(h_ik - b_ik)² + γ·Σ_ik u_ik
+
+    over all B² pairs of the batch, i = j included. The paper says neither how the sums are normalised nor whether
+    gradient flows through the weights: see `normalization` and `detach`. The third term always has its gradient.
+    """
+
+    Options: ClassVar[type[WithoutGamma]] = DMUHOptions
+    title = "deep momentum uncertainty hashing"
+    paper = "Fu et al. 2022"
+    presets = {"paper": {**PAPER_TRAINING, "alpha": 0.7, "gamma": 1.0, "detach": True}}  # noqa: RUF012
+    advice = "lower beta or lr"
+    weigh_images: ClassVar[bool] = True
+    weigh_bits: ClassVar[bool] = True
+
+    @property
+    def alpha(self) -> float:
+        """The momentum copy's coefficient (Eq. 3)."""
+        return float(self.options.alpha)
+
+    def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
+        """Return the terms `similarity`, `quantization` and, but for dmuh-no-u, `uncertainty`."""
+        assert batch.momentum_outputs is not None, "the loop gives momentum outputs to a method with an alpha"
+        pair, element = scales(self.options.normalization, *outputs.shape, self.n_train)
+        u = (outputs - batch.momentum_outputs).abs()  # (B, n_bits)
+        weight = u.detach() if self.options.detach else u
+
+        likelihood = negative_log_likelihood(outputs, batch.similarity)  # (B, B)
+        if self.weigh_images:
+            image = weight.mean(dim=1)
+            likelihood = torch.exp(image[:, None] + image[None, :]) * likelihood
+        error = (outputs - signs(outputs)) ** 2  # (B, n_bits)
+        if self.weigh_bits:
+            error = torch.exp(weight) * error
+        terms = {
+            "similarity": pair * likelihood.sum(),
+            "quantization": element * self.options.beta * error.sum(),
+        }
+        if isinstance(self.options, DMUHOptions):
+            terms["uncertainty"] = element * self.options.gamma * u.sum()
+        return terms
+
+
+class DMUHNoU(DMUH):
+    """DMUH without the third term: the uncertainty weighs but is not minimised."""
+
+    Options = WithoutGamma
+    title = "ablation of dmuh: uncertainty is not minimised"
+    presets = {"paper": {**PAPER_TRAINING, "alpha": 0.7, "detach": True}}  # noqa: RUF012
+
+
+class DMUHNoBit(DMUH):
+    """DMUH with e^(u_i) → 1 in the second term: all bits weigh alike."""
+
+    title = "ablation of dmuh: all bits weigh alike"
+    weigh_bits = False
+
+
+class DMUHNoImage(DMUH):
+    """DMUH with e^(ū_i+ū_j) → 1 in the first term: all images weigh alike."""
+
+    title = "ablation of dmuh: all images weigh alike"
+    weigh_images = False

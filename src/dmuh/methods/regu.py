@@ -1,0 +1,55 @@
+"""Regu: the traditional method that DMUH is measured against (paper, Eq. 2)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from dmuh.methods.base import (
+    Objective,
+    TrainBatch,
+    beta_setting,
+    negative_log_likelihood,
+    normalization_setting,
+    scales,
+    signs,
+)
+
+
+@dataclass(frozen=True)
+class ReguOptions:
+    """Options of regu."""
+
+    beta: float = beta_setting(0.3)
+    normalization: str = normalization_setting()
+
+
+PAPER_TRAINING: dict[str, Any] = {
+    "normalization": "train", "beta": 50.0, "optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.05, "lr_final": 0.0005,
+    "schedule": "log", "warmup_epochs": 0.0, "weight_decay": 1e-4, "batch_size": 128, "epochs": 150, "clip": 0.0,
+    "validation": 0.0,
+}  # fmt: skip
+
+
+class Regu(Objective):
+    """Pairwise likelihood and quantisation, all bits and images alike (Eq. 2).
+
+    L = Σ_ij (softplus Θ_ij - S_ij·Θ_ij) + β·Σ_i ‖h_i - b_i‖², over all B² pairs of the batch, i = j included.
+    The paper does not say how the sums are normalised: see `normalization`.
+    """
+
+    Options = ReguOptions
+    title = "pairwise likelihood with a quantisation term: DMUH without uncertainty"
+    paper = "Fu et al. 2022, Eq. 2, after Li et al. 2016"
+    presets = {"paper": PAPER_TRAINING}  # noqa: RUF012
+    advice = "lower beta or lr"
+
+    def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
+        """Return the terms `similarity` and `quantization`."""
+        pair, element = scales(self.options.normalization, *outputs.shape, self.n_train)
+        likelihood = negative_log_likelihood(outputs, batch.similarity)
+        error = (outputs - signs(outputs)) ** 2
+        return {
+            "similarity": pair * likelihood.sum(),
+            "quantization": element * self.options.beta * error.sum(),
+        }

@@ -1,0 +1,149 @@
+"""Protocols: named, seeded splits into training, query and database images.
+
+Counts are per class. Classes are served rarest first and without replacement, so a multi-label image is drawn once, for
+the rarest class that asks for it. Images without a label take no part.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.config import ProtocolSettings
+from dmuh.datasets import DATASETS, Dataset, Labels
+from dmuh.errors import ConfigError, DataError, FormatError, unknown
+from dmuh.files import load_arrays, save_arrays
+
+Positions = NDArray[np.int64]
+_KIND, _VERSION = "dmuh split", 1
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Positions of the images that train, of those held out of the training to watch it, that ask and that answer."""
+
+    train: Positions
+    validation: Positions
+    query: Positions
+    database: Positions
+
+    def save(self, path: Path, fingerprint: str) -> None:
+        """Write the split, and the fingerprint of the data set it belongs to."""
+        save_arrays(path, _KIND, _VERSION, vars(self), {"dataset": fingerprint})
+
+    @classmethod
+    def load(cls, path: Path, fingerprint: str) -> "Split":
+        """Read a split; one that was made for other data is refused."""
+        file = load_arrays(path, _KIND, _VERSION)
+        if file.metadata["dataset"] != fingerprint:
+            raise FormatError(f"{path} belongs to other images or labels than the data set now has")
+        return cls(**file.arrays)
+
+    def digest(self) -> str:
+        """Return a short name for this very split, to be written beside results."""
+        sha = hashlib.sha256()
+        for name, positions in sorted(vars(self).items()):
+            sha.update(name.encode() + positions.astype("<i8").tobytes())
+        return sha.hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How many images of each class ask and train (1 or more: a count, below 1: a fraction), and what is searched."""
+
+    query: float
+    train: float
+    about: str
+    database: str = "rest"
+    validation: float = 0.0
+    topk: int | None = None
+
+    def split(self, labels: Labels, seed: int) -> Split:
+        """Draw the split of the images with these labels (N, classes)."""
+        labelled = labels.any(axis=1)
+        n_classes = int(labels.any(axis=0).sum())
+        if n_classes < 2:
+            raise DataError(f"hashing learns to tell classes apart and needs two or more, got {n_classes}")
+        rng = np.random.default_rng((seed, 0x5711))  # a stream of its own, apart from weights and order
+        free = labelled.copy()
+        query = _draw(labels, free, self.query, "query", rng)
+        train = _draw(labels, free, self.train, "train", rng)
+        rest = np.flatnonzero(free)
+        held = np.zeros(len(labels), bool)
+        held[train] = True
+        validation = _draw(labels, held, self.validation, "validation", rng) if self.validation else rest[:0]
+        kept = np.flatnonzero(held)
+        database = np.union1d(rest, train) if self.database == "rest+train" else rest
+        for name, positions in (("training", kept), ("query", query), ("database", database)):
+            if len(positions) == 0:
+                raise DataError(
+                    f"{int(labelled.sum())} labelled images in {n_classes} classes leave none for the {name} part with "
+                    f"query={self.query:g}, train={self.train:g} and database={self.database}: "
+                    "change these or add images"
+                )
+        return Split(kept, validation, query, database)
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    "stratified": Protocol(0.1, 0.5, "any data set: a tenth of each class asks, half trains, the rest is searched"),
+    "mnist5k": Protocol(50, 200, "50 queries and 200 training images a digit, the other 2,500 are searched"),
+}
+
+
+def protocol_of(settings: ProtocolSettings, dataset: str) -> Protocol:
+    """Return the protocol that the settings name, or the data set's own, with the settings' changes."""
+    name = settings.protocol or DATASETS[dataset].protocol
+    if not name:
+        raise ConfigError(f"the data set {dataset} has no labels, so nothing can be trained or measured on it")
+    if name not in PROTOCOLS:
+        raise ConfigError(unknown("protocol", name, PROTOCOLS))
+    protocol = PROTOCOLS[name]
+    return replace(
+        protocol,
+        query=settings.query or protocol.query,
+        train=settings.train or protocol.train,
+        database=settings.database,
+        validation=settings.validation,
+    )
+
+
+def check_split(split: Split, dataset: Dataset) -> list[str]:
+    """Return what is odd about a split, one sentence each; a query that is also searched is an error."""
+    leaked = np.intersect1d(split.query, split.database)
+    if len(leaked):
+        raise DataError(f"{len(leaked):,} query images are in the database, the first is {dataset.path(int(leaked[0]))}")
+    notes = []
+    unlabelled = int((~dataset.labels.any(axis=1)).sum())
+    if unlabelled:
+        notes.append(f"{unlabelled:,} images without a label take no part")
+    searched = dataset.labels[split.database].any(axis=0)
+    lost = int((~(dataset.labels[split.query] & searched).any(axis=1)).sum())
+    if lost:
+        notes.append(f"{lost:,} queries have no relevant image in the database and count as 0")
+    return notes
+
+
+def _draw(labels: Labels, free: NDArray[np.bool_], amount: float, part: str, rng: np.random.Generator) -> Positions:
+    """Take `amount` images of each class from the free ones, rarest class first; marks them as no longer free.
+
+    A count is taken anew for every class; of a fraction, images that came with a rarer class count already. Of a class
+    with two or more images a fraction asks and trains with at least one.
+    """
+    available = labels[free].sum(axis=0, dtype=np.int64)
+    drawn = np.zeros(len(labels), bool)
+    for k in np.argsort(available, kind="stable"):
+        own = labels[:, k] == 1
+        candidates = np.flatnonzero(free & own)
+        if amount >= 1:
+            n = int(amount)
+            if n > len(candidates):
+                raise DataError(f"class number {k} has {len(candidates)} images left, but {part}={n} asks for more")
+        else:
+            least = 1 if available[k] > 1 and part != "validation" else 0
+            n = max(round(amount * int(available[k])), least) - int((drawn & own).sum())
+        chosen = rng.permutation(candidates)[: max(n, 0)]
+        free[chosen] = False
+        drawn[chosen] = True
+    return np.flatnonzero(drawn)
