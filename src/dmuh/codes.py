@@ -54,7 +54,10 @@ class Codes:
 
     @classmethod
     def from_outputs(
-        cls, outputs: ArrayLike, uncertainty: ArrayLike | None = None, ids: Sequence[int] | NDArray[Any] | None = None
+        cls,
+        outputs: ArrayLike,
+        uncertainty: ArrayLike | None = None,
+        ids: Sequence[int] | NDArray[Any] | None = None,
     ) -> "Codes":
         """Make codes from real outputs (N, n_bits): bit = output ≥ 0. Infinite is fine, NaN is refused."""
         real = np.asarray(outputs)
@@ -86,7 +89,8 @@ class Codes:
         """How unsure the network is of each image: the mean over its bits (N,), or None."""
         if self.uncertainty is None:
             return None
-        return self.uncertainty.mean(axis=1, dtype=np.float32)
+        mean: NDArray[np.float32] = self.uncertainty.mean(axis=1, dtype=np.float32)
+        return mean
 
     def unpack(self) -> NDArray[np.uint8]:
         """Return the bits one a column: uint8 (N, n_bits) of 0 and 1."""
@@ -94,7 +98,7 @@ class Codes:
 
     def save(self, path: str | Path) -> None:
         """Write the codes to one file, atomically."""
-        arrays = {"bits": self.bits, "ids": self.ids}
+        arrays: dict[str, NDArray[Any]] = {"bits": self.bits, "ids": self.ids}
         if self.uncertainty is not None:
             arrays["uncertainty"] = self.uncertainty
         save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self.n_bits})

@@ -48,11 +48,15 @@ class DataSettings:
     data: str = setting("", "folder or file the data set is read from; empty for embedded ones")
     on_bad_image: str = setting("fail", "what an unreadable image does", choices=("fail", "skip"))
     class_folder: str = setting(
-        "top", "folder: the class is the first folder below the root, or the image's own", choices=("top", "own")
+        "top",
+        "folder: the class is the first folder below the root, or the image's own",
+        choices=("top", "own"),
     )
     path_column: str = setting("", "csv: column with the image path; empty looks for image, path, file, filename")
     path_format: str = setting("", "csv: builds the path from columns, e.g. images/{image_id}.jpg")
-    label_column: str = setting("", "csv: column with the labels; empty looks for labels, label, class, then 0/1 columns")
+    label_column: str = setting(
+        "", "csv: column with the labels; empty looks for labels, label, class, then 0/1 columns"
+    )
     label_separator: str = setting("", "csv: what separates labels in that column; empty means ;")
 
 
@@ -82,18 +86,22 @@ class NetworkSettings:
 class TrainingSettings:
     """The training loop."""
 
-    epochs: int = setting(60, "passes over the training images", low=1)
+    epochs: int = setting(30, "passes over the training images", low=1)
     batch_size: int = setting(128, "images a step", low=2)
     optimizer: str = setting("sgd", "the optimiser", choices=("sgd", "adamw"))
-    lr: float = setting(0.05, "learning rate at the start", above=0)
-    lr_final: float = setting(0.0005, "learning rate at the end", above=0)
+    lr: float = setting(0.1, "learning rate at the start", above=0)
+    lr_final: float = setting(0.001, "learning rate at the end", above=0)
     schedule: str = setting("log", "how it gets there: log-spaced, cosine, or divided by 10 in equal steps",
                             choices=("log", "cosine", "step"))  # fmt: skip
     warmup_epochs: float = setting(0.0, "epochs in which the rate rises from zero", low=0)
-    backbone_lr: float = setting(1.0, "factor on the backbone's learning rate; the hash layer keeps the full one", low=0)
-    sgd_momentum: float = setting(0.0, "momentum of SGD", low=0, below=1)
+    backbone_lr: float = setting(
+        1.0, "factor on the backbone's learning rate; the hash layer keeps the full one", low=0
+    )
+    sgd_momentum: float = setting(0.9, "momentum of SGD", low=0, below=1)
     weight_decay: float = setting(1e-4, "weight decay", low=0)
-    clip: float = setting(1.0, "largest norm of the gradient of a step; longer ones are shortened, 0 leaves them", low=0)
+    clip: float = setting(
+        1.0, "largest norm of the gradient of a step; longer ones are shortened, 0 leaves them", low=0
+    )
     augment: str = setting("crop", "random changes of the training images", choices=("none", "crop", "crop+flip"))
     evaluate_every: int = setting(1, "epochs between two measurements of the validation MAP", low=1)
     seed: int = setting(0, "seed of the split, the weights and the order of the images", low=0, high=2**63 - 1)
@@ -192,7 +200,11 @@ def describe(cls: type[Any]) -> Iterator[tuple[str, Any, str]]:
     """Yield (name, default, about) of each setting of a section."""
     for item in dataclasses.fields(cls):
         choices = item.metadata["choices"]
-        yield item.name, item.default, item.metadata["about"] + (f" ({' | '.join(choices)})" if choices else "")
+        yield (
+            item.name,
+            item.default,
+            item.metadata["about"] + (f" ({' | '.join(choices)})" if choices else ""),
+        )
 
 
 def _checked(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:

@@ -1,6 +1,7 @@
-"""Hasher: the one public encoder, from images to codes."""
+"""Hasher, the one public encoder from images to codes, and the test of a run with it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,22 @@ from torch import Tensor
 
 from dmuh.backbones import create_backbone
 from dmuh.codes import Codes
-from dmuh.images import BadImages, ImageLike, OnBadImage
+from dmuh.datasets import Dataset
+from dmuh.images import BadImages, ImageLike, Images, OnBadImage
+from dmuh.metrics import Metrics, evaluate
 from dmuh.network import HashNetwork, MomentumCopy, choose_device, compute_outputs
+from dmuh.protocols import Split
 from dmuh.runs import Run
 
 
 class Hasher:
     """A trained network that gives images their codes."""
 
-    def __init__(self, network: HashNetwork, momentum: MomentumCopy | None, about: dict[str, Any]) -> None:
+    def __init__(self, network: HashNetwork, momentum: MomentumCopy | None, about: dict[str, Any], digest: str) -> None:
         self._network = network
         self._momentum = momentum
         self.about = about  # method, classes, backbone, where the weights come from
+        self.digest = digest  # which weights these are
 
     @classmethod
     def load(cls, run: str | Path, device: str = "auto") -> "Hasher":
@@ -41,7 +46,7 @@ class Hasher:
             momentum = MomentumCopy(network, about["alpha"])
             momentum.network.load_state_dict(parts["momentum"])
         place = choose_device(device)
-        return cls(network.to(place), None if momentum is None else momentum.to(place), about)
+        return cls(network.to(place), None if momentum is None else momentum.to(place), about, model.checksum)
 
     @property
     def n_bits(self) -> int:
@@ -50,7 +55,7 @@ class Hasher:
 
     def encode(
         self,
-        images: ImageLike | Sequence[ImageLike] | NDArray[np.uint8],
+        images: ImageLike | Images,
         *,
         ids: Sequence[int] | NDArray[np.int64] | None = None,
         batch_size: int = 128,
@@ -79,6 +84,36 @@ class Hasher:
         )
         own = result.positions if ids is None else np.asarray(ids, np.int64)[result.positions]
         return Codes.from_outputs(result.outputs, result.uncertainty, own)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a run's test gave: the figures, and the codes they were taken from, whose ids are positions in the data."""
+
+    metrics: Metrics
+    query: Codes
+    database: Codes
+
+
+def evaluate_run(run: Run, dataset: Dataset, *, bad: BadImages | None = None, **options: Any) -> Evaluation:
+    """Measure a finished run on its own test queries.
+
+    The codes are computed once and kept in the run folder. `options` with the names of `evaluate`'s rules go there, the
+    others to `Hasher.encode`.
+    """
+    rules = {name: options.pop(name) for name in ("topk", "ties", "denominator", "ks", "radius") if name in options}
+    split = Split.load(run.split_file, dataset.fingerprint())
+    hasher: Hasher | None = None
+    parts: list[Codes] = []
+    for file, positions in ((run.query_codes, split.query), (run.database_codes, split.database)):
+        if not file.is_file():
+            hasher = hasher or Hasher.load(run.path)
+            hasher.encode(dataset.take(positions), ids=positions, bad=bad, **options).save(file)
+        parts.append(Codes.load(file))
+    query, database = parts
+    metrics = evaluate(query, database, dataset.labels[query.ids], dataset.labels[database.ids], **rules)
+    run.save_evaluation({**metrics.to_dict(), "split": split.digest()})
+    return Evaluation(metrics, query, database)
 
 
 def _one_colour_image(array: NDArray[np.uint8]) -> bool:

@@ -72,8 +72,10 @@ class MissingExtraError(DmuhError, ImportError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the sentence for a name that is not in the table: its near misses first, then all there is."""
+    """Return the sentence for a name that is not in the table: its near misses, and all names if few."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"unknown {kind} {name!r}: {hint}known are {', '.join(names) or 'none'}"
+    hints = [f"did you mean {' or '.join(near)}?"] if near else []
+    if len(names) <= 20 or not near:
+        hints.append(f"known are {', '.join(names) or 'none'}")
+    return f"unknown {kind} {name!r}: {' '.join(hints)}"

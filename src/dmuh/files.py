@@ -21,7 +21,14 @@ from safetensors.numpy import save_file
 from dmuh.errors import FormatError
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_DTYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32, "F64": np.float64, "BOOL": np.bool_}
+_DTYPES = {
+    "U8": np.uint8,
+    "I32": np.int32,
+    "I64": np.int64,
+    "F32": np.float32,
+    "F64": np.float64,
+    "BOOL": np.bool_,
+}
 
 
 @contextmanager
@@ -83,14 +90,19 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """What `load_arrays` returns: the arrays by name and the metadata saved with them."""
+    """What `load_arrays` returns: the arrays by name, the metadata saved with them, and the checksum over both."""
 
     arrays: dict[str, Array]
     metadata: dict[str, Any]
+    checksum: str
 
 
 def save_arrays(
-    path: Path, kind: str, version: int, arrays: Mapping[str, Array], metadata: Mapping[str, Any] | None = None
+    path: Path,
+    kind: str,
+    version: int,
+    arrays: Mapping[str, Array],
+    metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Write named arrays and JSON metadata to one file, atomically, with a checksum over both."""
     # little-endian and contiguous, so that the bytes hashed here are the bytes in the file
@@ -123,9 +135,10 @@ def load_arrays(path: Path, kind: str, version: int, *, memory_map: bool = False
         )
     arrays = dict(sorted(arrays.items()))
     about = header.get("metadata", "")
-    if header.get("checksum") != _checksum(arrays, about):
+    checksum = _checksum(arrays, about)
+    if header.get("checksum") != checksum:
         raise FormatError(f"{path} was altered after it was written: its checksum does not fit")
-    return ArrayFile(arrays, json.loads(about))
+    return ArrayFile(arrays, json.loads(about), checksum)
 
 
 def _views(path: Path) -> dict[str, Array]:
@@ -136,7 +149,7 @@ def _views(path: Path) -> dict[str, Array]:
     for name, entry in entries.items():
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
-            flat = whole[start + begin : start + end].view(_DTYPES[entry["dtype"]])
+            flat: Array = whole[start + begin : start + end].view(_DTYPES[entry["dtype"]])
             views[name] = flat.reshape(entry["shape"])
     return views
 

@@ -23,12 +23,22 @@ from dmuh.errors import DtypeError, ImageError, InputError
 log = logging.getLogger(__name__)
 
 ImageLike = str | Path | bytes | Image.Image | NDArray[np.uint8]
+Images = Sequence[ImageLike] | NDArray[np.uint8]  # an array holds one image a row
 Pixels = NDArray[np.uint8]
 OnBadImage = Literal["skip", "fail"]
 Augment = Literal["none", "crop", "crop+flip"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "MPO")  # no format that starts another program
+_FORMATS = (
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "BMP",
+    "GIF",
+    "TIFF",
+    "PPM",
+    "MPO",
+)  # no format that starts another program
 _AHEAD = 2  # batches read ahead
 
 MAX_PIXELS = 89_000_000  # a larger image is refused: it would take half a gigabyte to decode
@@ -75,7 +85,11 @@ def name_of(image: ImageLike, position: int) -> str:
 
 
 def read_pixels(
-    image: ImageLike, preprocess: Preprocess, *, augment: Augment = "none", rng: np.random.Generator | None = None
+    image: ImageLike,
+    preprocess: Preprocess,
+    *,
+    augment: Augment = "none",
+    rng: np.random.Generator | None = None,
 ) -> Pixels:
     """Return the pixels of one image as the network wants them: uint8 (size, size, 3).
 
@@ -97,7 +111,7 @@ def read_pixels(
 
 
 def read_batches(
-    images: Sequence[ImageLike],
+    images: Images,
     batches: Iterable[NDArray[np.int64]],
     preprocess: Preprocess,
     *,
@@ -122,7 +136,7 @@ def read_batches(
 
     def collect(positions: NDArray[np.int64], results: Iterable[Pixels | ImageError]) -> Batch:
         pixels = np.empty((len(positions), preprocess.size, preprocess.size, 3), np.uint8)
-        kept = []
+        kept: list[np.int64] = []
         for position, result in zip(positions, results, strict=True):
             if isinstance(result, ImageError):
                 if on_bad_image == "fail":

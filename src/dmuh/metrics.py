@@ -51,11 +51,15 @@ class Metrics:
     n_bits: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, without the one-a-query array."""
+        """Return plain values for JSON."""
         recall, precision, ranks = self.precision_recall
-        values = {name: value for name, value in vars(self).items() if name != "average_precision"}
-        return values | {
-            "precision_recall": {"rank": ranks.tolist(), "recall": recall.tolist(), "precision": precision.tolist()}
+        return vars(self) | {
+            "average_precision": self.average_precision.tolist(),
+            "precision_recall": {
+                "rank": ranks.tolist(),
+                "recall": recall.tolist(),
+                "precision": precision.tolist(),
+            },
         }
 
 
@@ -80,7 +84,11 @@ def evaluate(
         raise InputError(f"ties must be 'expected' or 'index-order', got {ties!r}")
     if denominator not in ("retrieved", "relevant"):
         raise InputError(f"denominator must be 'retrieved' or 'relevant', got {denominator!r}")
-    for name, low, values in (("topk", 1, [1 if topk is None else topk]), ("ks", 1, ks), ("radius", 0, [radius])):
+    for name, low, values in (
+        ("topk", 1, [1 if topk is None else topk]),
+        ("ks", 1, ks),
+        ("radius", 0, [radius]),
+    ):
         if any(value < low for value in values):
             raise InputError(f"{name} must be at least {low}, got {min(values)}")
 
@@ -142,7 +150,8 @@ def _expected_ap(total: Ints, good: Ints, cut: int, denominator: Denominator) ->
     share = _group_sum(total, good, before, good_before, taken, harmonic)
     n_good = good.sum(axis=1)
     if denominator == "relevant" or cut >= total.sum(axis=1).max(initial=0):
-        return share.sum(axis=1) / np.maximum(np.minimum(n_good, cut), 1)
+        whole_ap: Floats = share.sum(axis=1) / np.maximum(np.minimum(n_good, cut), 1)
+        return whole_ap
 
     whole = taken == total
     split = (taken > 0) & ~whole  # the one group that the cut-off divides
@@ -167,11 +176,13 @@ def _group_sum(total: Ints, good: Ints, before: Ints, good_before: Ints, taken: 
     """Return what the first `taken` places of each group of ties add to the sum of precisions."""
     b = (good - 1) / np.maximum(total - 1, 1)
     steps = harmonic[before + taken] - harmonic[before]
-    return good / np.maximum(total, 1) * (b * taken + (good_before + 1 - b * (before + 1)) * steps)
+    added: Floats = good / np.maximum(total, 1) * (b * taken + (good_before + 1 - b * (before + 1)) * steps)
+    return added
 
 
 def _log_choose(n: int, k: Ints, log_factorial: Floats) -> Floats:
-    return log_factorial[n] - log_factorial[k] - log_factorial[n - k]
+    log_chance: Floats = log_factorial[n] - log_factorial[k] - log_factorial[n - k]
+    return log_chance
 
 
 def _expected_hits(total: Ints, good: Ints, ranks: Ints) -> Floats:

@@ -1,7 +1,7 @@
 """HashNetwork, its momentum copy, and the pass over images that both share."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dmuh.backbones import Backbone
 from dmuh.errors import ConfigError
-from dmuh.images import BadImages, ImageLike, OnBadImage, read_batches
+from dmuh.images import BadImages, Images, OnBadImage, read_batches
 
 _FIRST_DEVIATION = 0.2  # of a bit's output over the training images when training begins
 
@@ -91,8 +91,8 @@ class MomentumCopy(nn.Module):
         """θ_m ← α·θ_m + (1-α)·θ_h. Buffers, such as running statistics, are copied."""
         for ours, theirs in zip(self.network.parameters(), network.parameters(), strict=True):
             ours.lerp_(theirs, 1 - self.alpha)
-        for ours, theirs in zip(self.network.buffers(), network.buffers(), strict=True):
-            ours.copy_(theirs)
+        for our_buffer, their_buffer in zip(self.network.buffers(), network.buffers(), strict=True):
+            our_buffer.copy_(their_buffer)
 
     @torch.no_grad()
     def forward(self, pixels: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Outputs:
 def compute_outputs(
     network: HashNetwork,
     momentum: MomentumCopy | None,
-    images: Sequence[ImageLike] | NDArray[np.uint8],
+    images: Images,
     positions: NDArray[np.int64],
     *,
     batch_size: int = 128,

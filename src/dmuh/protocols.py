@@ -62,7 +62,7 @@ class Protocol:
 
     def split(self, labels: Labels, seed: int) -> Split:
         """Draw the split of the images with these labels (N, classes)."""
-        labelled = labels.any(axis=1)
+        labelled: NDArray[np.bool_] = np.asarray(labels.any(axis=1))
         n_classes = int(labels.any(axis=0).sum())
         if n_classes < 2:
             raise DataError(f"hashing learns to tell classes apart and needs two or more, got {n_classes}")
@@ -113,7 +113,9 @@ def check_split(split: Split, dataset: Dataset) -> list[str]:
     """Return what is odd about a split, one sentence each; a query that is also searched is an error."""
     leaked = np.intersect1d(split.query, split.database)
     if len(leaked):
-        raise DataError(f"{len(leaked):,} query images are in the database, the first is {dataset.path(int(leaked[0]))}")
+        raise DataError(
+            f"{len(leaked):,} query images are in the database, the first is {dataset.path(int(leaked[0]))}"
+        )
     notes = []
     unlabelled = int((~dataset.labels.any(axis=1)).sum())
     if unlabelled:

@@ -7,6 +7,7 @@
     trace.jsonl             one line an epoch: outputs of a few training images, for the figure of two bits
     checkpoint.safetensors  everything the next epoch needs; gone when the training is done
     model.safetensors       the trained networks and what is needed to use them
+    query_codes.safetensors, database_codes.safetensors   codes of the test images, made when first asked for
     evaluation.json         what the test queries gave
 
 Every file is written whole or not at all. A checkpoint follows its epoch's lines, so lines beyond it are cut on resume.
@@ -56,6 +57,16 @@ class Run:
     def split_file(self) -> Path:
         """The split."""
         return self.path / "split.safetensors"
+
+    @property
+    def query_codes(self) -> Path:
+        """Codes of the query images."""
+        return self.path / "query_codes.safetensors"
+
+    @property
+    def database_codes(self) -> Path:
+        """Codes of the database images."""
+        return self.path / "database_codes.safetensors"
 
     @property
     def started(self) -> bool:

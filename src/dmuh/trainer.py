@@ -15,12 +15,12 @@ from torch import Tensor
 
 from dmuh.backbones import create_backbone
 from dmuh.codes import Codes
-from dmuh.config import Config, TrainingSettings
+from dmuh.config import Config, TrainingSettings, read_toml
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.errors import CollapseError, DivergenceError, RunError
 from dmuh.files import Array
 from dmuh.images import BadImages, OnBadImage, read_batches
-from dmuh.methods import METHODS, Objective, TrainBatch
+from dmuh.methods import METHODS, Objective, TrainBatch, configure
 from dmuh.metrics import evaluate
 from dmuh.network import (
     HashNetwork,
@@ -50,6 +50,7 @@ class Progress:
     epoch: int
     epochs: int
     images: int  # in this step
+    images_per_epoch: int
     terms: dict[str, float]
     uncertainty: float | None
     validation_map: float | None  # of the last epoch that was measured
@@ -88,7 +89,12 @@ def train(
 
 
 def _train(
-    config: Config, run: Run, data: Dataset, split: Split, device: torch.device, progress: Callable[[Progress], None]
+    config: Config,
+    run: Run,
+    data: Dataset,
+    split: Split,
+    device: torch.device,
+    progress: Callable[[Progress], None],
 ) -> None:
     settings = config.training
     bad = BadImages()
@@ -99,7 +105,11 @@ def _train(
     backbone = create_backbone(config.network.backbone, config.network.image_size)
     network = HashNetwork(backbone, config.network.bits).to(device)
     first = read_batches(
-        data.images, [_spread(split.train, _CALIBRATED)], backbone.preprocess, on_bad_image=on_bad_image, bad=bad
+        data.images,
+        [_spread(split.train, _CALIBRATED)],
+        backbone.preprocess,
+        on_bad_image=on_bad_image,
+        bad=bad,
     )
     calibrate(network, to_device(next(first).pixels, device))
     objective = METHODS[config.method](config.options, config.network.bits, labels).to(device)
@@ -151,7 +161,7 @@ def _train(
 
             values = {name: term.item() for name, term in terms.items()}
             unsure = None if seen.momentum_outputs is None else _mean_gap(outputs, seen.momentum_outputs)
-            progress(Progress(epoch + 1, settings.epochs, len(index), values, unsure, validation_map))
+            progress(Progress(epoch + 1, settings.epochs, len(index), len(split.train), values, unsure, validation_map))
             n_images += len(index)
             logged = values | {"loss": loss.item()} | ({} if unsure is None else {"mean_uncertainty": unsure})
             for name, value in logged.items():
@@ -175,6 +185,13 @@ def _train(
     run.save_model(arrays, model_card(config, data, split))
 
 
+def config_of(run: Run) -> Config:
+    """Return the settings that a run was begun with."""
+    if not run.started:
+        raise RunError(f"{run.path} holds no run")
+    return configure(read_toml(run.config_file))
+
+
 def model_card(config: Config, data: Dataset, split: Split) -> dict[str, Any]:
     """Return what is written beside the weights: all that is needed to use them, and where they come from."""
     return {
@@ -194,6 +211,7 @@ def learning_rate(settings: TrainingSettings, epoch: float, steps_per_epoch: int
     """Return the learning rate at a point of the training, in epochs from its start."""
     part = min(epoch / settings.epochs, 1.0)
     high, low = settings.lr, settings.lr_final
+    rate: float
     if settings.schedule == "log":
         rate = high * (low / high) ** part
     elif settings.schedule == "cosine":
@@ -306,9 +324,7 @@ def _watch_maps(
 def _trace(
     network: HashNetwork, momentum: MomentumCopy | None, data: Dataset, split: Split, epoch: int
 ) -> dict[str, Any]:
-    traced = compute_outputs(
-        network, momentum, data.images, _spread(split.train, _TRACED), on_bad_image="skip"
-    )
+    traced = compute_outputs(network, momentum, data.images, _spread(split.train, _TRACED), on_bad_image="skip")
     line: dict[str, Any] = {"epoch": epoch, "positions": traced.positions.tolist()}
     line["outputs"] = np.round(traced.outputs.astype(float), 4).tolist()
     if traced.uncertainty is not None:
@@ -326,10 +342,17 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _state(
-    network: HashNetwork, momentum: MomentumCopy | None, objective: Objective, optimizer: torch.optim.Optimizer
+    network: HashNetwork,
+    momentum: MomentumCopy | None,
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return everything that the next step depends on: arrays by name, and plain values."""
-    modules: dict[str, torch.nn.Module | None] = {"network": network, "momentum": momentum, "objective": objective}
+    modules: dict[str, torch.nn.Module | None] = {
+        "network": network,
+        "momentum": momentum,
+        "objective": objective,
+    }
     arrays = {
         f"{part}.{key}": _array(value)
         for part, module in modules.items()
@@ -358,7 +381,13 @@ def _restore(
     checkpoint = run.load_checkpoint()
     if checkpoint is None:
         return 0
-    parts: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}, "objective": {}, "optimizer": {}, "rng": {}}
+    parts: dict[str, dict[str, Tensor]] = {
+        "network": {},
+        "momentum": {},
+        "objective": {},
+        "optimizer": {},
+        "rng": {},
+    }
     for name, array in checkpoint.arrays.items():
         part, _, key = name.partition(".")
         parts[part][key] = torch.from_numpy(array.copy())

@@ -1,14 +1,12 @@
 """Backbones by name. A new one is a file here with a Backbone, and a line in BACKBONES."""
 
-from collections.abc import Callable
-
 from dmuh.backbones.base import Backbone
 from dmuh.backbones.smallconv import SmallConv
 from dmuh.errors import ConfigError, unknown
 
 __all__ = ["BACKBONES", "Backbone", "create_backbone"]
 
-BACKBONES: dict[str, Callable[[int | None], Backbone]] = {
+BACKBONES: dict[str, type[Backbone]] = {
     "smallconv": SmallConv,
 }
 

@@ -40,18 +40,17 @@ class CentredReLU(nn.Module):
 class SmallConv(Backbone):
     """Three convolutions with pooling, one hidden layer of 256."""
 
+    about = "small convolutional network for images of 28 to 64 pixels, trained from scratch"
     n_features = 256
 
     def __init__(self, image_size: int | None = None) -> None:
-        super().__init__()
+        super().__init__(image_size)
         size = image_size or 32
         self.preprocess = Preprocess(size=size, resize=round(size * 9 / 8))
         channels = [3, 32, 64, 128]
         self.stages = nn.Sequential(
             *(
-                nn.Sequential(
-                    CentredConv2d(before, after, kernel, padding=kernel // 2), CentredReLU(), nn.MaxPool2d(2)
-                )
+                nn.Sequential(CentredConv2d(before, after, kernel, padding=kernel // 2), nn.MaxPool2d(2), CentredReLU())
                 for before, after, kernel in zip(channels[:-1], channels[1:], [5, 3, 3], strict=True)
             )
         )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.errors import InputError
-from dmuh.images import ImageLike, name_of
+from dmuh.images import Images, name_of
 
 Labels = NDArray[np.uint8]
 
@@ -28,7 +28,7 @@ class Dataset:
     """
 
     name: str
-    images: Sequence[ImageLike] | NDArray[np.uint8]
+    images: Images
     labels: Labels
     classes: tuple[str, ...]
     metadata: dict[str, list[str]] = field(default_factory=dict)
@@ -44,12 +44,16 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.images)
 
+    def take(self, positions: NDArray[np.int64]) -> Images:
+        """Return the images at these positions."""
+        return self.images[positions] if isinstance(self.images, np.ndarray) else [self.images[i] for i in positions]
+
     def path(self, position: int) -> str:
         """Return the path of an image, or what to call it where it has none."""
         return name_of(self.images[position], position)
 
     def label_text(self, position: int) -> str:
-        """Return the names of an image's classes, separated by ;"""
+        """Return the names of an image's classes, with semicolons between them."""
         return ";".join(self.classes[k] for k in np.flatnonzero(self.labels[position]))
 
     def fingerprint(self) -> str:
@@ -82,4 +86,5 @@ def one_hot(numbers: NDArray[Any] | Sequence[int], n_classes: int | None = None)
     if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
         raise InputError(f"class numbers must be a vector of whole numbers from 0, got {y.dtype} of shape {y.shape}")
     n = int(y.max(initial=-1)) + 1 if n_classes is None else n_classes
-    return np.eye(n, dtype=np.uint8)[y]
+    labels: Labels = np.eye(n, dtype=np.uint8)[y]
+    return labels

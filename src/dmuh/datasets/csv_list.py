@@ -90,7 +90,9 @@ def _keys(template: str, columns: list[str], file: Path) -> list[str]:
     try:
         keys = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
     except ValueError as error:
-        raise DataError(f"path_format {template!r} is not a pattern such as images/{{image_id}}.jpg: {error}") from error
+        raise DataError(
+            f"path_format {template!r} is not a pattern such as images/{{image_id}}.jpg: {error}"
+        ) from error
     if not keys:
         raise DataError(f"path_format {template!r} names no column: write one in braces, e.g. images/{{image_id}}.jpg")
     return [_known(key, columns, file) for key in keys]

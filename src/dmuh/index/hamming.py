@@ -118,7 +118,11 @@ class HammingIndex:
     def save(self, path: str | Path) -> None:
         """Write the index to one file, atomically."""
         save_arrays(
-            Path(path), _KIND, _VERSION, {"words": self._words.view(np.int64), "ids": self._ids}, {"n_bits": self._n_bits}
+            Path(path),
+            _KIND,
+            _VERSION,
+            {"words": self._words.view(np.int64), "ids": self._ids},
+            {"n_bits": self._n_bits},
         )
 
     @classmethod

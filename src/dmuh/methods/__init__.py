@@ -33,7 +33,10 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
         raise ConfigError(f"{name} has no such preset; {unknown('preset', preset, method.presets)}")
     values = {**method.defaults, **(method.presets[preset] if preset else {}), **given}
 
-    known = {key for section in SECTIONS.values() for key in keys_of(section)} | {*keys_of(method.Options), "method"}
+    known = {key for section in SECTIONS.values() for key in keys_of(section)} | {
+        *keys_of(method.Options),
+        "method",
+    }
     problems = [unknown("setting", key, known) for key in given if key not in known]
     sections = {key: build(section, values, problems) for key, section in SECTIONS.items()}
     options = build(method.Options, values, problems)

@@ -76,7 +76,7 @@ class Objective(nn.Module, abc.ABC):
 
 
 def signs(outputs: Tensor) -> Tensor:
-    """b = sign(u) with sign(0) = +1, as codes are made."""
+    """B = sign(u) with sign(0) = +1, as codes are made."""
     return torch.where(outputs >= 0, 1.0, -1.0).to(outputs.dtype)
 
 

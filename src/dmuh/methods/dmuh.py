@@ -63,7 +63,7 @@ class DMUH(Objective):
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms `similarity`, `quantization` and, but for dmuh-no-u, `uncertainty`."""
         assert batch.momentum_outputs is not None, "the loop gives momentum outputs to a method with an alpha"
-        pair, element = scales(self.options.normalization, *outputs.shape, self.n_train)
+        pair, element = scales(self.options.normalization, len(outputs), self.n_bits, self.n_train)
         u = (outputs - batch.momentum_outputs).abs()  # (B, n_bits)
         weight = u.detach() if self.options.detach else u
 

@@ -46,7 +46,7 @@ class Regu(Objective):
 
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms `similarity` and `quantization`."""
-        pair, element = scales(self.options.normalization, *outputs.shape, self.n_train)
+        pair, element = scales(self.options.normalization, len(outputs), self.n_bits, self.n_train)
         likelihood = negative_log_likelihood(outputs, batch.similarity)
         error = (outputs - signs(outputs)) ** 2
         return {

@@ -1,0 +1,53 @@
+"""The command line: the only part that prints. Commands import heavy modules themselves, so that help is quick."""
+
+import logging
+import os
+import sys
+
+import typer
+
+from dmuh import __version__
+from dmuh.cli import listing, searching, training
+from dmuh.errors import DmuhError
+
+app = typer.Typer(
+    help="Learn short binary codes for images that know where they are unsure, search them and measure them.",
+    epilog="Start: dmuh demo. Your own images: dmuh train --dataset folder --data DIR --out RUN, then "
+    "dmuh index RUN DIR --out INDEX, then dmuh search INDEX IMAGE.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("list")(listing.list_names)
+app.command("train")(training.train)
+app.command("encode")(searching.encode)
+app.command("index")(searching.index)
+app.command("search")(searching.search)
+app.command("evaluate")(training.evaluate)
+app.command("demo")(training.demo)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    if version:
+        print(__version__)  # noqa: T201
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line: a user's mistake is one sentence and exit code 2."""
+    level = os.environ.get("DMUH_LOG", "WARNING").upper()
+    logging.basicConfig(level=level, format="dmuh: %(message)s", stream=sys.stderr)
+    try:
+        app()
+    except DmuhError as error:
+        print(f"dmuh: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+    except BrokenPipeError:  # whoever read our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"dmuh: {error.filename}: {error.strerror}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)

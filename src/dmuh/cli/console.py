@@ -1,0 +1,121 @@
+"""What the commands share: printing, progress bars and the options of data sets."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dmuh.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from dmuh.trainer import Progress as TrainingProgress
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+DatasetName = Annotated[str | None, typer.Option("--dataset", help="Name of the data set, see `dmuh list`.")]
+PathFormat = Annotated[str | None, typer.Option(help="csv: builds the path from columns, images/{image_id}.jpg")]
+PathColumn = Annotated[str | None, typer.Option(help="csv: column with the image path.")]
+LabelColumn = Annotated[str | None, typer.Option(help="csv: column with the labels.")]
+LabelSeparator = Annotated[str | None, typer.Option(help="csv: what separates labels in that column; by default ;")]
+OnBadImage = Annotated[str | None, typer.Option(help="What an unreadable image does: fail (the default) or skip.")]
+
+
+def say(text: str) -> None:
+    """Print a line of the result."""
+    print(text, flush=True)  # noqa: T201
+
+
+def say_json(value: Any) -> None:
+    """Print the result as JSON."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201
+
+
+def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none") -> None:
+    """Print a titled table; columns are as wide as they need to be, and a pipe gets them whole."""
+    print(title)  # noqa: T201
+    if not rows:
+        print(f"  {empty}\n")  # noqa: T201
+        return
+    columns = list(rows[0])
+    widths = [max(len(column), *(len(row[column]) for row in rows)) for column in columns]
+    for line in ({column: column for column in columns}, *rows):
+        cells = (line[column].ljust(width) for column, width in zip(columns, widths, strict=True))
+        print("  " + "  ".join(cells).rstrip())  # noqa: T201
+    print()  # noqa: T201
+
+
+@contextmanager
+def needs_torch(what: str) -> Iterator[None]:
+    """Turn a missing torch into the sentence that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError(what, "train") from error
+
+
+@contextmanager
+def counting_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar with a rate and the time left, on a terminal; yields what is to be told the images done."""
+    with _bar(what, total) as bar:
+        yield lambda n: _advance(bar, n)
+
+
+@contextmanager
+def training_bar() -> Iterator[Callable[["TrainingProgress"], None]]:
+    """Show the training's bar: each loss term, mean uncertainty, validation MAP, images a second and the time left."""
+    with _bar("training", None) as bar:
+
+        def report(step: "TrainingProgress") -> None:
+            parts = [f"epoch {step.epoch}/{step.epochs}", *(f"{k} {v:.3f}" for k, v in step.terms.items())]
+            if step.uncertainty is not None:
+                parts.append(f"u {step.uncertainty:.4f}")
+            if step.validation_map is not None:
+                parts.append(f"val MAP {step.validation_map:.4f}")
+            if bar.tasks[0].total is None:  # the first step; a resumed run has done some epochs already
+                done = (step.epoch - 1) * step.images_per_epoch
+                bar.update(bar.tasks[0].id, total=step.epochs * step.images_per_epoch, completed=done)
+            _advance(bar, step.images, "  ".join(parts))
+
+        yield report
+
+
+def _bar(what: str, total: int | None) -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    console = Console(stderr=True)
+    bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+    bar.add_task(what, total=total, rate="", note="")
+    return bar
+
+
+def _advance(bar: "Progress", n: int, note: str = "") -> None:
+    speed = bar.tasks[0].speed
+    bar.update(bar.tasks[0].id, advance=n, rate="" if speed is None else f"{speed:,.0f}/s", note=note)
+
+
+def warn(text: str) -> None:
+    """Print a remark beside the result."""
+    print(f"dmuh: {text}", file=sys.stderr)  # noqa: T201
+
+
+def given(**flags: Any) -> dict[str, Any]:
+    """Return the flags that were given."""
+    return {
+        name: str(value) if isinstance(value, Path) else value for name, value in flags.items() if value is not None
+    }

@@ -1,0 +1,222 @@
+"""dmuh encode, index and search."""
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from dmuh.cli import console
+from dmuh.cli.console import needs_torch, say, say_json, say_table, warn
+from dmuh.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from dmuh.codes import Codes
+    from dmuh.datasets import Dataset
+    from dmuh.encoder import Hasher
+    from dmuh.images import OnBadImage
+    from dmuh.index import HammingIndex
+
+Workers = Annotated[int, typer.Option(min=0, max=256, help="Threads that read images ahead.")]
+
+
+def encode(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files and folders; with --dataset its folder or file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    dataset: console.DatasetName = None,
+    path_format: console.PathFormat = None,
+    path_column: console.PathColumn = None,
+    label_column: console.LabelColumn = None,
+    label_separator: console.LabelSeparator = None,
+    on_bad_image: console.OnBadImage = None,
+    workers: Workers = 2,
+    as_json: console.Json = False,
+) -> None:
+    """Turn images into codes.
+
+    Labels are kept with --dataset folder or csv; without it the images have none.
+    """
+    options = console.given(
+        dataset=dataset, path_format=path_format, path_column=path_column, label_column=label_column,
+        label_separator=label_separator, on_bad_image=on_bad_image,
+    )  # fmt: skip
+    codes = _encode(run, images, out, options, workers)
+    result = {"codes": str(out), "images": len(codes), "n_bits": codes.n_bits}
+    say_json(result) if as_json else say(f"{len(codes):,} images encoded with {codes.n_bits} bits: {out}")
+
+
+def index(
+    source: Annotated[Path, typer.Argument(help="Folder of a finished run, or of codes made by `dmuh encode`.")],
+    images: Annotated[
+        list[Path] | None, typer.Argument(help="Image files and folders, if the source is a run.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder to write; codes are indexed in place.")
+    ] = None,
+    dataset: console.DatasetName = None,
+    path_format: console.PathFormat = None,
+    path_column: console.PathColumn = None,
+    label_column: console.LabelColumn = None,
+    label_separator: console.LabelSeparator = None,
+    on_bad_image: console.OnBadImage = None,
+    workers: Workers = 2,
+    as_json: console.Json = False,
+) -> None:
+    """Make images searchable: encode them, unless they are, and index their codes.
+
+    Example: dmuh index runs/photos my-photos --out photos.index
+    """
+    from dmuh.collection import Collection
+
+    if Collection(source).exists:
+        if images or out:
+            raise ConfigError(f"{source} holds codes, which are indexed in place: leave out images and --out")
+        out = source
+    elif not images or out is None:
+        raise ConfigError("to index images give a run, the images and --out: dmuh index RUN IMAGES --out INDEX")
+    else:
+        options = console.given(
+            dataset=dataset, path_format=path_format, path_column=path_column, label_column=label_column,
+            label_separator=label_separator, on_bad_image=on_bad_image,
+        )  # fmt: skip
+        _encode(source, images, out, options, workers)
+    built = Collection(out).build_index()
+    result = {"index": str(out), "images": len(built), "n_bits": built.n_bits}
+    say_json(result) if as_json else say(f"{len(built):,} images indexed: {out}")
+
+
+def search(
+    index_folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder made by `dmuh index`.")],
+    images: Annotated[list[Path], typer.Argument(help="Query images: files and folders.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many nearest images.")] = 10,
+    radius: Annotated[int | None, typer.Option(min=0, help="Instead: all images within this distance.")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="Draw queries and answers to this PNG file.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Run folder, if it moved since the index was made.")] = None,
+    on_bad_image: console.OnBadImage = None,
+    as_json: console.Json = False,
+) -> None:
+    """Find the nearest images of query images.
+
+    Example: dmuh search photos.index query.jpg --sheet answer.png
+    """
+    from dmuh.collection import Collection
+    from dmuh.datasets import load_images
+
+    with needs_torch("encoding query images"):
+        from dmuh.encoder import Hasher
+
+    if sheet and sheet.suffix.lower() != ".png":
+        raise ConfigError(f"--sheet must be a .png file, got {sheet}")
+    collection = Collection(index_folder)
+    searched = collection.load_index()
+    path, digest = collection.model()
+    hasher = Hasher.load(model or path)
+    if hasher.digest != digest:
+        raise DataError(f"{index_folder} was made by another model than {model or path}: index the images again")
+    data = load_images(images)
+    queries = _encode_images(hasher, data, on_bad_image or "fail", workers=0)
+    answers = _answers(searched, queries, k, radius)
+    items = collection.items(id_ for answer in answers for _, id_ in answer)
+    unsure = queries.image_uncertainty
+    results: list[dict[str, Any]] = [
+        {
+            "query": data.path(position),
+            "uncertainty": None if unsure is None else round(float(unsure[row]), 6),
+            "matches": [{"distance": distance, **vars(items[id_])} for distance, id_ in answers[row]],
+        }
+        for row, position in enumerate(queries.ids.tolist())
+    ]
+    if sheet:
+        _draw_sheet(results, sheet)
+    if as_json:
+        say_json(results)
+        return
+    for result in results:
+        note = "" if result["uncertainty"] is None else f" (uncertainty {result['uncertainty']:.4f})"
+        rows = [
+            {
+                "distance": str(match["distance"]),
+                "uncertainty": "" if match["uncertainty"] is None else f"{match['uncertainty']:.4f}",
+                "labels": ";".join(match["labels"]),
+                "image": match["path"],
+            }
+            for match in result["matches"]
+        ]
+        say_table(f"{result['query']}{note}", rows, empty="no image is near")
+    if sheet:
+        say(f"drawn to {sheet}")
+
+
+def _encode(run: Path, images: list[Path], out: Path, options: dict[str, Any], workers: int) -> "Codes":
+    """Encode images or a data set into a collection folder."""
+    from dmuh.collection import Collection
+    from dmuh.config import DataSettings, build
+    from dmuh.datasets import load_dataset, load_images
+
+    with needs_torch("encoding images"):
+        from dmuh.encoder import Hasher
+
+    problems: list[str] = []
+    settings = build(DataSettings, {"dataset": "images", "data": str(images[0]), **options}, problems)
+    if settings is None:
+        raise ConfigError("; ".join(problems))
+    if settings.dataset == "images":
+        data = load_images(images)
+    elif len(images) > 1:
+        raise ConfigError(f"--dataset {settings.dataset} takes one folder or file, got {len(images)}")
+    else:
+        data = load_dataset(settings)
+    for note in data.notes:
+        warn(note)
+    hasher = Hasher.load(run)
+    codes = _encode_images(hasher, data, settings.on_bad_image, workers)
+    Collection(out).write(codes, data, run, hasher.digest)
+    return codes
+
+
+def _encode_images(hasher: "Hasher", data: "Dataset", on_bad_image: str, workers: int) -> "Codes":
+    from dmuh.images import BadImages
+
+    if on_bad_image not in ("fail", "skip"):
+        raise ConfigError(f"--on-bad-image must be fail or skip, got {on_bad_image!r}")
+    bad = BadImages()
+    with console.counting_bar("encoding", len(data)) as progress:
+        codes = hasher.encode(
+            data.images,
+            on_bad_image=cast("OnBadImage", on_bad_image),
+            bad=bad,
+            workers=workers,
+            progress=progress,
+        )
+    if len(bad):
+        warn(bad.summary())
+    return codes
+
+
+def _answers(searched: "HammingIndex", queries: "Codes", k: int, radius: int | None) -> list[list[tuple[int, int]]]:
+    """Return (distance, id) of the answers to each query."""
+    if radius is None:
+        matches = searched.search(queries, k)
+        rows = zip(matches.distances.tolist(), matches.ids.tolist(), strict=True)
+        return [list(zip(distances, ids, strict=True)) for distances, ids in rows]
+    near = searched.within(queries, radius)
+    pairs = list(zip(near.distances.tolist(), near.ids.tolist(), strict=True))
+    ends = near.offsets.tolist()
+    return [pairs[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def _draw_sheet(results: list[dict[str, Any]], file: Path) -> None:
+    from dmuh.files import written_whole
+    from dmuh.report.thumbnails import Tile, contact_sheet
+
+    rows = [
+        [
+            Tile(result["query"], "query", Path(result["query"]).name),
+            *(Tile(m["path"], f"distance {m['distance']}", ";".join(m["labels"])) for m in result["matches"]),
+        ]
+        for result in results
+    ]
+    picture = contact_sheet(rows)
+    with written_whole(file) as temporary:
+        picture.save(temporary, "PNG")

@@ -1,0 +1,234 @@
+"""dmuh train, evaluate and demo."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dmuh.cli import console
+from dmuh.cli.console import needs_torch, say, say_json, warn
+from dmuh.errors import ConfigError, DataError, DmuhError
+
+if TYPE_CHECKING:
+    from dmuh.config import Config
+    from dmuh.datasets import Dataset
+    from dmuh.encoder import Evaluation
+    from dmuh.metrics import Metrics
+    from dmuh.runs import Run
+
+
+def train(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run.")],
+    dataset: console.DatasetName = None,
+    data: Annotated[Path | None, typer.Option(help="Folder or file the data set is read from.")] = None,
+    method: Annotated[str | None, typer.Option(help="Name of the method, see `dmuh list`.")] = None,
+    bits: Annotated[int | None, typer.Option(help="Length of the code.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Name of the backbone, see `dmuh list`.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the split, the weights and the order.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    query: Annotated[float | None, typer.Option(help="Query images a class, or their fraction if below 1.")] = None,
+    train_: Annotated[float | None, typer.Option("--train", help="Training images a class, or their fraction.")] = None,
+    path_format: console.PathFormat = None,
+    path_column: console.PathColumn = None,
+    label_column: console.LabelColumn = None,
+    label_separator: console.LabelSeparator = None,
+    on_bad_image: console.OnBadImage = None,
+    preset: Annotated[str, typer.Option(help="A method's named settings, such as paper.")] = "",
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file with settings.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting, see `dmuh list --settings`.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False,
+    measure: Annotated[bool, typer.Option("--evaluate/--no-evaluate", help="Measure the test queries too.")] = True,
+    as_json: console.Json = False,
+) -> None:
+    """Train a hashing network and measure it.
+
+    Example: dmuh train --dataset folder --data photos --bits 48 --out runs/photos
+    """
+    from dmuh.config import parse_override
+
+    flags = console.given(
+        dataset=dataset, data=data, method=method, bits=bits, backbone=backbone, epochs=epochs, seed=seed,
+        device=device, query=query, train=train_, path_format=path_format, path_column=path_column,
+        label_column=label_column, label_separator=label_separator, on_bad_image=on_bad_image,
+    )  # fmt: skip
+    flags |= dict(parse_override(text) for text in set_ or [])
+    with needs_torch("training"):
+        from dmuh.datasets import load_dataset
+        from dmuh.runs import Run
+    run = Run(out)
+    settings = _settings(run, flags, config, preset, resume)
+    images = load_dataset(settings.data)
+    began = time.perf_counter()
+    _train(settings, run, images, resume)
+    last = run.metrics()[-1]
+    result: dict[str, Any] = {
+        "run": str(out),
+        "seconds": round(time.perf_counter() - began, 1),
+        "loss": last["loss"],
+    }
+    result |= {key: last[key] for key in ("train_map", "validation_map") if key in last}
+    if measure:
+        result["map"] = _evaluate(run, settings, images).metrics.map
+    if as_json:
+        say_json(result)
+        return
+    say(f"trained {settings.method} with {settings.network.bits} bits in {result['seconds']:.0f} s: {out}")
+    if "validation_map" in result:
+        say(f"MAP of held-out training images {result['validation_map']:.4f}")
+    if measure:
+        say(f"MAP {result['map']:.4f}")
+
+
+def evaluate(
+    run: Annotated[Path | None, typer.Argument(help="Folder of a finished run, to measure its own test.")] = None,
+    query: Annotated[Path | None, typer.Option(help="Instead: codes of labelled queries, by `dmuh encode`.")] = None,
+    database: Annotated[Path | None, typer.Option(help="… and of the labelled database.")] = None,
+    topk: Annotated[int | None, typer.Option(min=1, help="Cut-off of MAP; without it the whole ranking.")] = None,
+    ties: Annotated[str, typer.Option(help="Order of equal distances: expected or index-order.")] = "expected",
+    denominator: Annotated[str, typer.Option(help="AP@k divided by retrieved or relevant items.")] = "retrieved",
+    radius: Annotated[int, typer.Option(min=0, help="Radius of the hash lookup.")] = 2,
+    data: Annotated[Path | None, typer.Option(help="The run's images, if they moved.")] = None,
+    as_json: console.Json = False,
+) -> None:
+    """Measure codes: MAP, precision and recall, with named rules for ties and cut-offs."""
+    rules: dict[str, Any] = {"topk": topk, "ties": ties, "denominator": denominator, "radius": radius}
+    if run is not None and query is None and database is None:
+        metrics = _evaluate_run(run, data, rules)
+    elif run is None and query is not None and database is not None:
+        metrics = _evaluate_codes(query, database, rules)
+    else:
+        raise ConfigError("give a run, or both --query and --database")
+    if as_json:
+        say_json(metrics.to_dict())
+    else:
+        _say_metrics(metrics)
+        say(f"MAP {metrics.map:.4f}")
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("demo"),
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 30,
+) -> None:
+    """Train on embedded digits, index them, ask, measure, and write a page of figures."""
+    with needs_torch("the demo"):
+        from dmuh.collection import Collection
+        from dmuh.datasets import load_dataset
+        from dmuh.encoder import Hasher
+        from dmuh.report.page import write_run_page
+        from dmuh.runs import Run
+
+    run = Run(out / "run")
+    settings = _settings(run, {"epochs": epochs}, None, "", resume=True)
+    images = load_dataset(settings.data)
+    say(f"1/4  training {settings.method} with {settings.network.bits} bits on digits, {epochs} epochs …")
+    _train(settings, run, images, resume=True)
+    say("2/4  encoding the other digits and indexing their codes …")
+    evaluation = _evaluate(run, settings, images)
+    collection = Collection(out / "index")
+    collection.write(evaluation.database, images, run.path, Hasher.load(run.path).digest)
+    index = collection.build_index()
+    began = time.perf_counter()
+    index.search(evaluation.query, 10)
+    seconds = time.perf_counter() - began
+    say(f"3/4  {len(evaluation.query):,} queries asked {len(index):,} images for their 10 nearest in {seconds:.3f} s")
+    page = out / "index.html"
+    write_run_page(run, images, evaluation.query, evaluation.database, page)
+    say(f"4/4  the page is at {page.absolute()}")
+    _say_metrics(evaluation.metrics)
+    say(f"MAP {evaluation.metrics.map:.4f}")
+
+
+def _settings(run: "Run", flags: dict[str, Any], config: Path | None, preset: str, resume: bool) -> "Config":
+    """Return the settings of a new run; one that is resumed keeps its own."""
+    with needs_torch("training"):
+        from dmuh.config import read_toml
+        from dmuh.methods import configure
+        from dmuh.trainer import config_of
+
+    if not (resume and run.started):
+        return configure(read_toml(config) if config else {}, flags, preset=preset)
+    if preset or config:
+        raise ConfigError("a run that is resumed keeps its settings: leave out --preset and --config")
+    kept = config_of(run)
+    if configure(read_toml(run.config_file), flags) != kept:
+        raise ConfigError(f"{run.path} was begun with other settings than {', '.join(flags)} say: leave these out")
+    return kept
+
+
+def _train(settings: "Config", run: "Run", images: "Dataset", resume: bool) -> None:
+    from dmuh.trainer import train as run_training
+
+    try:
+        with console.training_bar() as progress:
+            run_training(settings, run.path, dataset=images, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        raise DmuhError(f"stopped; go on by: dmuh train --out {run.path} --resume") from None
+
+
+def _evaluate(run: "Run", settings: "Config", images: "Dataset", **rules: Any) -> "Evaluation":
+    from dmuh.encoder import evaluate_run
+    from dmuh.images import BadImages
+
+    bad = BadImages()
+    with console.counting_bar("encoding", len(images)) as progress:
+        evaluation = evaluate_run(
+            run,
+            images,
+            bad=bad,
+            on_bad_image=settings.data.on_bad_image,
+            workers=settings.training.workers,
+            progress=progress,
+            **rules,
+        )
+    if len(bad):
+        warn(bad.summary())
+    return evaluation
+
+
+def _evaluate_run(path: Path, data: Path | None, rules: dict[str, Any]) -> "Metrics":
+    with needs_torch("measuring a run"):
+        from dmuh.config import read_toml
+        from dmuh.datasets import load_dataset
+        from dmuh.methods import configure
+        from dmuh.runs import Run
+
+    run = Run(path)
+    run.load_model()  # says what is wrong with the folder, if anything is
+    settings = configure(read_toml(run.config_file), console.given(data=data))
+    return _evaluate(run, settings, load_dataset(settings.data), **rules).metrics
+
+
+def _evaluate_codes(query: Path, database: Path, rules: dict[str, Any]) -> "Metrics":
+    from dmuh.collection import Collection
+    from dmuh.datasets import multi_hot
+    from dmuh.metrics import evaluate as measure
+
+    codes, names = [], []
+    for collection in (Collection(query), Collection(database)):
+        items = collection.items()
+        codes.append(collection.load_codes())
+        names.append([items[i].labels for i in codes[-1].ids.tolist()])
+    classes = sorted({name for part in names for own in part for name in own})
+    if not classes:
+        raise DataError("these codes have no labels: encode the images with --dataset folder or csv")
+    labels = [multi_hot(part, classes) for part in names]
+    return measure(codes[0], codes[1], labels[0], labels[1], **rules)
+
+
+def _say_metrics(metrics: "Metrics") -> None:
+    cut = "" if metrics.topk is None else f", cut at {metrics.topk:,} ({metrics.denominator})"
+    say(
+        f"{metrics.n_queries:,} queries, {metrics.n_database:,} database codes of {metrics.n_bits} bits, "
+        f"ties {metrics.ties}{cut}"
+    )
+    for k, precision in metrics.precision_at.items():
+        if k <= metrics.n_database:
+            say(f"  precision@{k:<6,} {precision:.4f}   recall@{k:<6,} {metrics.recall_at[k]:.4f}")
+    say(
+        f"  precision within radius {metrics.radius}: {metrics.precision_within_radius:.4f} "
+        f"({metrics.queries_without_match:,} queries found nothing)"
+    )
+    if metrics.queries_without_relevant:
+        say(f"  {metrics.queries_without_relevant:,} queries have no relevant image and count as 0")

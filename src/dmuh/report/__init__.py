@@ -1,0 +1,1 @@
+"""Reports: figures, contact sheets and self-contained pages from what runs left on disk."""

@@ -1,0 +1,151 @@
+"""The page of a run: one HTML file that needs nothing else."""
+
+import base64
+import html
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.codes import Codes
+from dmuh.datasets import Dataset
+from dmuh.files import write_text
+from dmuh.index import HammingIndex
+from dmuh.report import figures
+from dmuh.report.thumbnails import data_uri
+from dmuh.runs import Run
+
+_QUERIES, _NEAREST, _EXTREMES = 10, 10, 12
+
+
+def write_run_page(run: Run, dataset: Dataset, query: Codes, database: Codes, path: Path) -> None:
+    """Write the page of a run that was evaluated; the ids of both codes are positions in the data set."""
+    evaluation, metrics, trace = run.evaluation(), run.metrics(), run.trace()
+    about = run.load_model().metadata
+    curve = evaluation["precision_recall"]
+    sections = [
+        _header(about, evaluation, metrics, dataset),
+        _section(
+            "Asking the index",
+            "Each row is a query (left) and its nearest images. The number is the Hamming distance: how many of the "
+            f"{database.n_bits} bits differ. ✓ shares a label with the query, ✗ does not. The last two rows are "
+            "the queries with the lowest average precision.",
+            _answers(dataset, query, database, np.array(evaluation["average_precision"])),
+        ),
+        _section(
+            "How it learned",
+            "The loss and its terms, and the mean average precision of training images and of images held out of the "
+            "training. The test queries were looked at once, after the last epoch.",
+            _figure(figures.loss_curves(metrics)) + _figure(figures.map_curves(metrics, evaluation["map"])),
+        ),
+        _section(
+            "How well it finds",
+            "Precision of the first k images returned, and precision over recall, in the exact mean over all orders of "
+            "images at equal distance.",
+            _figure(figures.precision_at_k(curve)) + _figure(figures.precision_recall(curve)),
+        ),
+        _uncertain_images(dataset, query, database, evaluation),
+        _section(
+            "A bit that settled and one that did not",
+            "Outputs of two bits of training images over the epochs; their sign is the bit. The distance between the "
+            "network and its momentum copy, the uncertainty, is large where the output keeps changing.",
+            _figure(figures.two_bits(trace)),
+        ),
+    ]
+    style = resources.files("dmuh.report").joinpath("page.css").read_text(encoding="utf-8")
+    title = f"{about['method']} on {dataset.name}, {about['n_bits']} bits"
+    write_text(
+        path,
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="color-scheme" '
+        f'content="light dark">\n<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n'
+        f"<main>\n{''.join(sections)}</main>\n</html>\n",
+    )
+
+
+def _header(about: dict[str, Any], evaluation: dict[str, Any], metrics: list[dict[str, Any]], dataset: Dataset) -> str:
+    size = evaluation["n_database"] * -(-evaluation["n_bits"] // 8)
+    facts = {
+        "MAP": f"{evaluation['map']:.4f}",
+        "bits": str(evaluation["n_bits"]),
+        "queries": f"{evaluation['n_queries']:,}",
+        "database": f"{evaluation['n_database']:,} images",
+        "size of all codes": f"{size / 1000:,.0f} kB",
+        "precision@10": f"{evaluation['precision_at']['10']:.4f}",
+        f"precision, radius ≤ {evaluation['radius']}": f"{evaluation['precision_within_radius']:.4f}",
+        "epochs": str(len(metrics)),
+    }
+    items = "".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in facts.items())
+    return (
+        f"<header><h1>{html.escape(about['method'].upper())} on {html.escape(dataset.name)}</h1>"
+        f"<p>A network that turns an image into {about['n_bits']} bits so that similar images differ in few of them, "
+        f"trained beside a momentum-averaged copy of itself. Backbone {html.escape(about['backbone'])}, "
+        f"seed {about['seed']}, split {html.escape(about['split'])}.</p><dl>{items}</dl></header>\n"
+    )
+
+
+def _answers(dataset: Dataset, query: Codes, database: Codes, precision: NDArray[np.float64]) -> str:
+    """Show rows of queries and their nearest images: some spread over the queries, then the two worst."""
+    spread = np.linspace(0, len(query) - 1, min(_QUERIES - 2, len(query))).astype(int)
+    rows = np.unique(spread).tolist() + [int(i) for i in np.argsort(precision, kind="stable")[:2]]
+    index = HammingIndex().add(database)
+    matches = index.search(query[np.array(rows)], _NEAREST)
+    lines = []
+    for row, distances, ids in zip(rows, matches.distances, matches.ids, strict=True):
+        asking = int(query.ids[row])
+        cells = [_tile(dataset, asking, f"AP {precision[row]:.2f}", "query")]
+        for distance, position in zip(distances.tolist(), ids.tolist(), strict=True):
+            right = bool((dataset.labels[asking] & dataset.labels[position]).any())
+            cells.append(_tile(dataset, position, f"{'✓' if right else '✗'} {distance}", "right" if right else "wrong"))
+        lines.append(f'<div class="row">{"".join(cells)}</div>')
+    return f'<div class="rows">{"".join(lines)}</div>'
+
+
+def _uncertain_images(dataset: Dataset, query: Codes, database: Codes, evaluation: dict[str, Any]) -> str:
+    """Show the least and the most uncertain images of the database (the paper's Fig. 1, bottom)."""
+    unsure, asked = database.image_uncertainty, query.image_uncertainty
+    if unsure is None or asked is None:
+        return ""
+    order = np.argsort(unsure, kind="stable")
+    precision = np.array(evaluation["average_precision"])
+    sure = np.argsort(asked, kind="stable")
+    half = len(sure) // 2
+    blocks = []
+    for title, rows in (("Least uncertain", order[:_EXTREMES]), ("Most uncertain", order[::-1][:_EXTREMES])):
+        tiles = "".join(_tile(dataset, int(database.ids[i]), f"{unsure[i]:.4f}", "plain") for i in rows)
+        blocks.append(f'<h3>{title}</h3><div class="row wrap">{tiles}</div>')
+    return _section(
+        "Where it is unsure",
+        "The uncertainty of an image is the mean distance between the network's outputs and its momentum copy's. MAP "
+        f"of the more certain half of the queries is {precision[sure[:half]].mean():.4f}, of the other half "
+        f"{precision[sure[half:]].mean():.4f}.",
+        "".join(blocks),
+    )
+
+
+def _tile(dataset: Dataset, position: int, caption: str, kind: str) -> str:
+    label = dataset.label_text(position) or "no label"
+    return (
+        f'<figure class="tile {kind}"><img src="{data_uri(dataset.images[position])}" '
+        f'alt="{html.escape(f"image {position}: {label}")}" title="{html.escape(label)}" width="64" height="64">'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+    )
+
+
+def _figure(drawing: figures.Drawing) -> str:
+    def uri(svg: str) -> str:
+        return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{uri(drawing.dark)}">'
+        f'<img class="figure" src="{uri(drawing.light)}" alt="{html.escape(drawing.alt)}"></picture>'
+    )
+
+
+def _section(title: str, text: str, content: str) -> str:
+    return (
+        f"<section><h2>{html.escape(title)}</h2><p>{html.escape(text)}</p>"
+        f'<div class="content">{content}</div></section>\n'
+    )

@@ -1,0 +1,67 @@
+"""Small pictures of images: as data for a page, and as a contact sheet."""
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from dmuh.errors import ImageError
+from dmuh.images import ImageLike, Preprocess, read_pixels
+
+_RIGHT, _WRONG, _INK, _PAPER = (0, 114, 178), (213, 94, 0), (36, 41, 47), (255, 255, 255)
+_GAP, _CAPTION = 8, 34
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One picture of a contact sheet: the image, two short lines under it, and whether it is a right answer."""
+
+    image: ImageLike
+    first: str
+    second: str = ""
+    right: bool | None = None
+
+
+def thumbnail(image: ImageLike, side: int = 64) -> Image.Image:
+    """Return a square picture of an image; an unreadable one becomes a grey square."""
+    try:
+        return Image.fromarray(read_pixels(image, Preprocess(side, side)))
+    except ImageError:
+        return Image.fromarray(np.full((side, side, 3), 128, np.uint8))
+
+
+def data_uri(image: ImageLike, side: int = 64) -> str:
+    """Return a thumbnail as a data: address, to stand inside a page."""
+    buffer = io.BytesIO()
+    thumbnail(image, side).save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def contact_sheet(rows: Sequence[Sequence[Tile]], side: int = 96) -> Image.Image:
+    """Draw rows of tiles, a query first in each; right answers have a blue frame, wrong ones an orange one."""
+    columns = max((len(row) for row in rows), default=0)
+    step_x, step_y = side + _GAP, side + _GAP + _CAPTION
+    sheet = Image.new("RGB", (columns * step_x + 2 * _GAP, len(rows) * step_y + _GAP), _PAPER)
+    pen = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(size=11)
+    for r, row in enumerate(rows):
+        for c, tile in enumerate(row):
+            x, y = _GAP + c * step_x + (_GAP if c else 0), _GAP + r * step_y
+            sheet.paste(thumbnail(tile.image, side), (x, y))
+            if tile.right is not None:
+                frame = (x - 2, y - 2, x + side + 1, y + side + 1)
+                pen.rectangle(frame, outline=_RIGHT if tile.right else _WRONG, width=3)
+            for line, text in enumerate((tile.first, tile.second)):
+                pen.text((x, y + side + 3 + 14 * line), _shorten(text, font, side), fill=_INK, font=font)
+    return sheet
+
+
+def _shorten(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text + "…"

@@ -1,0 +1,179 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dmuh.codes import Codes
+from dmuh.errors import DtypeError, FormatError, InputError
+
+WIDTHS = (1, 12, 63, 64, 65, 128)
+reals = st.floats(allow_nan=False, width=32) | st.sampled_from([0.0, -0.0, np.inf, -np.inf])
+outputs_of_any_width = st.sampled_from(WIDTHS).flatmap(
+    lambda width: hnp.arrays(np.float32, st.tuples(st.integers(0, 5), st.just(width)), elements=reals)
+)
+
+
+def codes(n=4, n_bits=12, *, uncertainty=True, ids=None):
+    rng = np.random.default_rng(0)
+    unsure = rng.random((n, n_bits), np.float32) if uncertainty else None
+    return Codes.from_outputs(rng.standard_normal((n, n_bits)), unsure, ids)
+
+
+def assert_same(a, b):
+    assert a.n_bits == b.n_bits
+    np.testing.assert_array_equal(a.bits, b.bits)
+    np.testing.assert_array_equal(a.ids, b.ids)
+    assert (a.uncertainty is None) == (b.uncertainty is None)
+    if a.uncertainty is not None:
+        np.testing.assert_array_equal(a.uncertainty, b.uncertainty)
+
+
+@given(outputs=outputs_of_any_width)
+@settings(deadline=None, max_examples=60)
+def test_a_bit_is_one_where_the_output_is_not_negative_and_stands_at_its_place(outputs):
+    made = Codes.from_outputs(outputs)
+    n, width = outputs.shape
+    assert made.bits.shape == (n, (width + 7) // 8)
+    assert made.bits.dtype == np.uint8
+    for row in range(n):
+        for place in range(8 * made.bits.shape[1]):
+            bit = int(made.bits[row, place // 8]) >> (place % 8) & 1
+            assert bit == (place < width and outputs[row, place] >= 0)
+    np.testing.assert_array_equal(made.unpack(), outputs >= 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint16])
+def test_outputs_may_be_any_real_numbers(dtype):
+    assert Codes.from_outputs(np.array([[0, 1, 0]], dtype)).unpack().tolist() == [[1, 1, 1]]
+
+
+def test_ids_are_positions_unless_given():
+    assert codes(4).ids.tolist() == [0, 1, 2, 3]
+    assert codes(4).ids.dtype == np.int64
+    assert codes(3, ids=[7, -2, 5]).ids.tolist() == [7, -2, 5]
+    assert codes(3, ids=np.array([9, 8, 1], np.uint8)).ids.dtype == np.int64
+
+
+def test_no_codes_may_come_with_an_empty_list_of_ids():
+    assert Codes.from_outputs(np.empty((0, 12)), ids=[]).ids.dtype == np.int64
+
+
+@pytest.mark.parametrize("with_uncertainty", [True, False])
+def test_the_uncertainty_of_an_image_is_the_mean_over_its_bits(with_uncertainty):
+    made = codes(5, 65, uncertainty=with_uncertainty)
+    if with_uncertainty:
+        assert made.uncertainty.dtype == np.float32
+        np.testing.assert_allclose(
+            made.image_uncertainty, [sum(row) / 65 for row in made.uncertainty.tolist()], rtol=1e-5
+        )
+    else:
+        assert made.uncertainty is None
+        assert made.image_uncertainty is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [
+        (slice(1, 3), [1, 2]),
+        (slice(None, None, -1), [3, 2, 1, 0]),
+        ([3, 0], [3, 0]),
+        (np.array([2, 1]), [2, 1]),
+        (np.array([True, False, False, True]), [0, 3]),
+        ([], []),
+    ],
+    ids=["slice", "reversed", "list", "positions", "mask", "none"],
+)
+def test_indexing_keeps_each_codes_id_and_uncertainty(rows, wanted):
+    whole = codes(4, ids=[40, 10, 30, 20])
+    part = whole[rows]
+    assert len(part) == len(wanted)
+    np.testing.assert_array_equal(part.bits, whole.bits[wanted])
+    np.testing.assert_array_equal(part.ids, whole.ids[wanted])
+    np.testing.assert_array_equal(part.uncertainty, whole.uncertainty[wanted])
+
+
+def test_repr_says_how_many_codes_of_what_there_are():
+    assert repr(codes(4)) == "Codes(4 × 12 bits, with uncertainty)"
+    assert repr(codes(4, uncertainty=False)) == "Codes(4 × 12 bits)"
+
+
+@pytest.mark.parametrize("memory_map", [False, True])
+@pytest.mark.parametrize("uncertainty", [False, True])
+@pytest.mark.parametrize("n_bits", WIDTHS)
+@pytest.mark.parametrize("n", [0, 5])
+def test_codes_come_back_from_their_file(tmp_path, n, n_bits, uncertainty, memory_map):
+    made = codes(n, n_bits, uncertainty=uncertainty, ids=np.arange(n)[::-1] - 2)
+    made.save(tmp_path / "codes.safetensors")
+    back = Codes.load(str(tmp_path / "codes.safetensors"), memory_map=memory_map)
+    assert_same(back, made)
+    assert back.bits.flags.writeable != memory_map
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    (tmp_path / "codes").write_text("not codes")
+    with pytest.raises(FormatError, match="not a dmuh file"):
+        Codes.load(tmp_path / "codes")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "options", "words"),
+    [
+        ([[1.0, np.nan], [1, 1]], {}, "row 0 has a NaN"),
+        ([[1.0, 1], [np.nan, 1]], {}, "row 1 has a NaN"),
+        ([1.0, 2.0], {}, r"shape \(images, bits\), got \(2,\)"),
+        (np.zeros((2, 0)), {}, r"got \(2, 0\)"),
+        (np.zeros((2, 3, 4)), {}, r"got \(2, 3, 4\)"),
+        (np.ones((2, 3)), {"ids": [1, 1]}, "unique"),
+        (np.ones((2, 3)), {"ids": [1, 2, 3]}, "got 3 for 2 codes"),
+        (np.ones((2, 3)), {"ids": [[1], [2]]}, r"ids must have 1 dimensions, got shape \(2, 1\)"),
+        (np.ones((2, 3)), {"uncertainty": np.ones((2, 2))}, r"shape \(2, 3\), got \(2, 2\)"),
+        (np.ones((2, 3)), {"uncertainty": np.ones(2)}, "uncertainty must have 2 dimensions"),
+        (np.ones((1, 3)), {"ids": np.array([2**63], np.uint64)}, "ids"),
+    ],
+)
+def test_wrong_values_and_shapes_are_refused(outputs, options, words):
+    with pytest.raises(InputError, match=words):
+        Codes.from_outputs(outputs, **options)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "ids", "words"),
+    [
+        (np.ones((2, 3), bool), None, "real numbers, got dtype bool"),
+        (np.ones((2, 3), complex), None, "got dtype complex"),
+        (np.full((2, 3), "1"), None, "got dtype <U1"),
+        (np.ones((2, 3)), [1.0, 2.0], "ids must be int64, got float64"),
+        (np.ones((2, 3)), ["a", "b"], "ids must be int64"),
+    ],
+)
+def test_wrong_element_types_are_refused(outputs, ids, words):
+    with pytest.raises(DtypeError, match=words):
+        Codes.from_outputs(outputs, ids=ids)
+
+
+@pytest.mark.parametrize(
+    ("bits", "n_bits", "error", "words"),
+    [
+        (np.zeros((2, 3), np.uint8), 12, InputError, "12-bit codes must have 2 columns, got 3"),
+        (np.zeros((2, 1), np.uint8), 12, InputError, "must have 2 columns, got 1"),
+        (np.zeros((2, 1), np.uint8), 0, InputError, "n_bits must be at least 1, got 0"),
+        (np.zeros(2, np.uint8), 12, InputError, "bits must have 2 dimensions"),
+        (np.zeros((2, 2), np.int8), 12, DtypeError, "bits must be uint8, got int8"),
+        (np.array([[0, 0], [0, 16]], np.uint8), 12, InputError, "beyond bit 12"),
+    ],
+)
+def test_bits_that_do_not_fit_are_refused(bits, n_bits, error, words):
+    with pytest.raises(error, match=words):
+        Codes(bits, n_bits)
+
+
+def test_the_highest_used_bit_is_no_padding():
+    assert Codes(np.array([[0, 8]], np.uint8), 12).unpack().tolist() == [[0] * 11 + [1]]
+
+
+def test_uncertainty_of_the_wrong_element_type_is_refused():
+    with pytest.raises(DtypeError, match="uncertainty must be float32, got float64"):
+        dataclasses.replace(codes(), uncertainty=np.zeros((4, 12)))

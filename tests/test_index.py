@@ -1,0 +1,169 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmuh.codes import Codes
+from dmuh.errors import InputError
+from dmuh.index import HammingIndex, hamming
+
+WIDTHS = (1, 12, 63, 64, 65, 128, 200)
+EXTREMES = st.sampled_from([-(2**63), 2**63 - 1, 0, -1])
+
+
+def to_codes(numbers, n_bits, ids=None):
+    """Codes from whole numbers: bit k of a code is bit k of its number."""
+    packed = b"".join(number.to_bytes((n_bits + 7) // 8, "little") for number in numbers)
+    return Codes(np.frombuffer(packed, np.uint8).reshape(len(numbers), -(-n_bits // 8)), n_bits, None, ids)
+
+
+def ranking(query, numbers, ids):
+    """The plain oracle: (distance, id) of all codes, in order."""
+    return sorted(((query ^ number).bit_count(), id_) for number, id_ in zip(numbers, ids, strict=True))
+
+
+def pairs(distances, ids):
+    return list(zip(distances.tolist(), ids.tolist(), strict=True))
+
+
+@st.composite
+def databases(draw):
+    """A width, database codes (few different ones, so that distances tie), their ids, and query codes."""
+    n_bits = draw(st.sampled_from(WIDTHS))
+    number = st.integers(0, 2**n_bits - 1)
+    pool = draw(st.lists(number, min_size=1, max_size=6))
+    numbers = draw(st.lists(st.sampled_from(pool), max_size=60))
+    n = len(numbers)
+    ids = draw(st.lists(EXTREMES | st.integers(-100, 100), min_size=n, max_size=n, unique=True))
+    queries = draw(st.lists(number | st.sampled_from(pool), max_size=4))
+    return n_bits, numbers, np.array(ids, np.int64), queries
+
+
+@given(case=databases(), k=st.integers(1, 80), block=st.sampled_from([1, 50, 1 << 24]))
+@settings(deadline=None, max_examples=120)
+def test_search_finds_the_nearest_by_distance_then_id(case, k, block):
+    n_bits, numbers, ids, queries = case
+    index = HammingIndex().add(to_codes(numbers, n_bits, ids))
+    with pytest.MonkeyPatch.context() as patch:  # few distances at once: several blocks
+        patch.setattr(hamming, "_BLOCK", block)
+        found = index.search(to_codes(queries, n_bits), k)
+    assert found.distances.dtype == np.int32
+    assert found.ids.dtype == np.int64
+    assert found.ids.shape == found.distances.shape == (len(queries), min(k, len(numbers)))
+    for row, query in enumerate(queries):
+        assert pairs(found.distances[row], found.ids[row]) == ranking(query, numbers, ids.tolist())[:k]
+
+
+@given(case=databases(), radius=st.integers(0, 210))
+@settings(deadline=None, max_examples=120)
+def test_within_finds_all_up_to_and_including_the_radius(case, radius):
+    n_bits, numbers, ids, queries = case
+    found = HammingIndex().add(to_codes(numbers, n_bits, ids)).within(to_codes(queries, n_bits), radius)
+    assert found.offsets.tolist()[0] == 0
+    assert found.offsets.dtype == found.ids.dtype == np.int64
+    assert len(found.offsets) == len(queries) + 1
+    assert found.offsets[-1] == len(found.ids) == len(found.distances)
+    for row, query in enumerate(queries):
+        own = slice(found.offsets[row], found.offsets[row + 1])
+        wanted = [pair for pair in ranking(query, numbers, ids.tolist()) if pair[0] <= radius]
+        assert pairs(found.distances[own], found.ids[own]) == wanted
+
+
+@given(case=databases(), data=st.data())
+@settings(deadline=None, max_examples=60)
+def test_adding_in_parts_and_removing_leaves_the_same_as_adding_the_rest_at_once(case, data):
+    n_bits, numbers, ids, queries = case
+    cut = data.draw(st.integers(0, len(numbers)))
+    gone = data.draw(st.lists(st.sampled_from(ids.tolist()), unique=True) if len(ids) else st.just([]))
+    index = HammingIndex().add(to_codes(numbers[:cut], n_bits, ids[:cut]))
+    index.add(to_codes(numbers[cut:], n_bits, ids[cut:])).remove(gone)
+    left = [(number, id_) for number, id_ in zip(numbers, ids.tolist(), strict=True) if id_ not in gone]
+    assert index.ids.tolist() == sorted(id_ for _, id_ in left)
+    found = index.search(to_codes(queries, n_bits), 100)
+    for row, query in enumerate(queries):
+        wanted = ranking(query, [number for number, _ in left], [id_ for _, id_ in left])
+        assert pairs(found.distances[row], found.ids[row]) == wanted
+
+
+@pytest.fixture
+def small():
+    return HammingIndex().add(to_codes([0, 1, 3, 7], 12, np.array([5, -3, 9, 2])))
+
+
+def content(index):
+    found = index.search(to_codes([0, 4095], 12), 100)
+    return index.n_bits, index.ids.tolist(), found.distances.tolist(), found.ids.tolist()
+
+
+def test_an_id_that_is_there_already_is_refused_and_nothing_changes(small):
+    before = content(small)
+    with pytest.raises(InputError, match="id 9 is in the index already"):
+        small.add(to_codes([2, 4], 12, np.array([1, 9])))
+    assert content(small) == before
+
+
+def test_an_id_that_is_not_there_cannot_be_removed_and_nothing_changes(small):
+    before = content(small)
+    with pytest.raises(InputError, match="id 4 is not in the index"):
+        small.remove([5, 4])
+    assert content(small) == before
+
+
+@pytest.mark.parametrize("ids", [[5.5], ["5"]], ids=["fraction", "text"])
+def test_ids_to_remove_must_be_whole_numbers(small, ids):
+    before = content(small)
+    with pytest.raises(InputError, match="id"):
+        small.remove(ids)
+    assert content(small) == before
+
+
+def test_a_removed_id_can_be_added_again(small):
+    small.remove([5, 5]).add(to_codes([4095], 12, np.array([5])))
+    assert small.search(to_codes([4095], 12), 1).ids.tolist() == [[5]]
+    assert len(small) == 4
+
+
+@pytest.mark.parametrize("n", [0, 1, 40])
+@pytest.mark.parametrize("n_bits", WIDTHS)
+def test_an_index_comes_back_from_its_file(tmp_path, n_bits, n):
+    rng = np.random.default_rng(n)
+    codes = Codes.from_outputs(rng.standard_normal((n, n_bits)), ids=rng.permutation(n) - n // 2)
+    queries = Codes.from_outputs(rng.standard_normal((3, n_bits)))
+    index = HammingIndex().add(codes)
+    index.save(tmp_path / "index.safetensors")
+    back = HammingIndex.load(str(tmp_path / "index.safetensors"))
+    assert (len(back), back.n_bits) == (n, n_bits)
+    for one, other in zip(
+        vars(index.search(queries, 50)).values(), vars(back.search(queries, 50)).values(), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    assert len(back.add(Codes.from_outputs(np.ones((1, n_bits)), ids=[1000]))) == n + 1
+
+
+def test_an_index_that_was_never_filled_finds_nothing_at_any_width(tmp_path):
+    HammingIndex().save(tmp_path / "index")
+    for index in (HammingIndex(), HammingIndex.load(tmp_path / "index")):
+        assert (len(index), index.n_bits) == (0, None)
+        assert index.search(to_codes([1, 2], 12), 3).ids.shape == (2, 0)
+        assert index.within(to_codes([1, 2], 65), 3).offsets.tolist() == [0, 0, 0]
+        assert index.remove([]).add(to_codes([3], 65)).n_bits == 65
+
+
+def test_an_emptied_index_finds_nothing_and_keeps_its_width(small):
+    small.remove(small.ids)
+    assert (len(small), small.n_bits) == (0, 12)
+    assert small.search(to_codes([1], 12), 3).distances.shape == (1, 0)
+    assert small.within(to_codes([1], 12), 12).offsets.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("action", [lambda i, c: i.add(c), lambda i, c: i.search(c, 1), lambda i, c: i.within(c, 1)])
+def test_codes_of_another_width_are_refused(small, action):
+    with pytest.raises(InputError, match="holds 12-bit codes, got 13-bit ones"):
+        action(small, to_codes([1], 13, np.array([100])))
+
+
+def test_impossible_k_and_radius_are_refused(small):
+    with pytest.raises(InputError, match="k must be at least 1, got 0"):
+        small.search(to_codes([1], 12), 0)
+    with pytest.raises(InputError, match="radius must be at least 0, got -1"):
+        small.within(to_codes([1], 12), -1)
