@@ -116,7 +116,9 @@ def _array(name: str, value: Any, dtype: type[Any], ndim: int) -> NDArray[Any]:
         raise InputError(f"{name} must have {ndim} dimensions, got shape {array.shape}")
     wanted = np.dtype(dtype)
     if array.dtype != wanted:
-        if wanted == np.int64 and array.dtype.kind in "iu":
+        if wanted == np.int64 and (array.dtype.kind in "iu" or not array.size):
+            if array.size and int(array.max()) > np.iinfo(np.int64).max:
+                raise InputError(f"{name} must be below 2^63, got {array.max()}")
             return array.astype(np.int64)
         raise DtypeError(f"{name} must be {wanted}, got {array.dtype}")
     return array

@@ -57,21 +57,23 @@ class Collection:
         unsure = codes.image_uncertainty
         lines = []
         for row, position in enumerate(codes.ids.tolist()):
+            name = dataset.path(position)
             item = Item(
                 id=position,
-                path=str(Path(dataset.path(position)).absolute()),
+                path=str(Path(name).absolute()) if isinstance(dataset.images[position], str | Path) else name,
                 labels=[dataset.classes[k] for k in np.flatnonzero(dataset.labels[position])],
                 uncertainty=None if unsure is None else round(float(unsure[row]), 6),
                 metadata={column: values[position] for column, values in dataset.metadata.items()},
             )
-            lines.append(json.dumps(vars(item), ensure_ascii=False) + "\n")
+            lines.append(json.dumps(vars(item)) + "\n")  # ASCII: a file's name need not be Unicode
+        self.index_file.unlink(missing_ok=True)  # it is of older codes
         codes.save(self.codes_file)
         write_text(self.path / "items.jsonl", "".join(lines))
         write_json(self.path / "collection.json", {"model": str(model.absolute()), "model_digest": model_digest})
 
     def build_index(self) -> HammingIndex:
         """Make the index of the collection's codes and write it beside them."""
-        index = HammingIndex().add(Codes.load(self.codes_file))
+        index = HammingIndex().add(self.load_codes())
         index.save(self.index_file)
         return index
 

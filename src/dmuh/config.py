@@ -9,6 +9,7 @@ the file, the command line. `dmuh.methods.configure` stacks them, since only it 
 
 import dataclasses
 import math
+import sys
 import tomllib
 import types
 import typing
@@ -186,9 +187,10 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise ConfigError(f"a setting is given as key=value, got {text!r}")
     try:
-        return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
+        read = tomllib.loads(f"value = {value.strip()}")["value"]
     except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
+        read = None
+    return key.strip(), read if isinstance(read, int | float | str) else value.strip()
 
 
 def keys_of(cls: type[Any]) -> list[str]:
@@ -222,7 +224,7 @@ def _checked(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
             raise ValueError("true or false")
         return value
     whole = kind is int
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if not number or (whole and value != int(value)) or not _within(value, limits):
         raise ValueError(("a whole number" if whole else "a number") + _range(limits))
     return kind(value)
@@ -247,5 +249,5 @@ def _toml_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
     return repr(value)

@@ -79,12 +79,13 @@ def append_json_line(path: Path, value: Mapping[str, Any]) -> None:
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Read a .jsonl file; a last line that a crash cut short is left out."""
+    *whole, _ = path.read_text(encoding="utf-8").split("\n")  # behind the last line end stands a torn line, or nothing
     lines: list[dict[str, Any]] = []
-    for text in path.read_text(encoding="utf-8").split("\n"):
+    for number, text in enumerate(whole, start=1):
         try:
             lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            break
+        except json.JSONDecodeError as error:
+            raise FormatError(f"{path}, line {number} is not JSON: {error}") from error
     return lines
 
 
@@ -106,7 +107,7 @@ def save_arrays(
 ) -> None:
     """Write named arrays and JSON metadata to one file, atomically, with a checksum over both."""
     # little-endian and contiguous, so that the bytes hashed here are the bytes in the file
-    flat = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
+    flat = {name: np.asarray(array, array.dtype.newbyteorder("<"), order="C") for name, array in sorted(arrays.items())}
     about = json.dumps(dict(metadata or {}), sort_keys=True)
     header = {"kind": kind, "version": str(version), "metadata": about, "checksum": _checksum(flat, about)}
     with written_whole(path) as temporary:

@@ -29,16 +29,7 @@ OnBadImage = Literal["skip", "fail"]
 Augment = Literal["none", "crop", "crop+flip"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-_FORMATS = (
-    "JPEG",
-    "PNG",
-    "WEBP",
-    "BMP",
-    "GIF",
-    "TIFF",
-    "PPM",
-    "MPO",
-)  # no format that starts another program
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that would start another program
 _AHEAD = 2  # batches read ahead
 
 MAX_PIXELS = 89_000_000  # a larger image is refused: it would take half a gigabyte to decode
@@ -193,8 +184,8 @@ def _upright(image: ImageLike, wanted: int) -> Image.Image:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16"):  # 16-bit grey: keep the high byte
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode.startswith("I"):  # 16-bit grey, which PGM files give as 32-bit: keep the high byte
+        image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         clear = image.convert("RGBA")
         white = Image.new("RGBA", clear.size, "white")

@@ -68,12 +68,16 @@ class Protocol:
             raise DataError(f"hashing learns to tell classes apart and needs two or more, got {n_classes}")
         rng = np.random.default_rng((seed, 0x5711))  # a stream of its own, apart from weights and order
         free = labelled.copy()
-        query = _draw(labels, free, self.query, "query", rng)
-        train = _draw(labels, free, self.train, "train", rng)
+        each = labels.sum(axis=0, dtype=np.int64)
+        query = _draw(labels, free, each, self.query, "query", rng)
+        train = _draw(labels, free, each, self.train, "train", rng)
         rest = np.flatnonzero(free)
         held = np.zeros(len(labels), bool)
         held[train] = True
-        validation = _draw(labels, held, self.validation, "validation", rng) if self.validation else rest[:0]
+        validation = rest[:0]
+        if self.validation:
+            of_train = labels[held].sum(axis=0, dtype=np.int64)
+            validation = _draw(labels, held, of_train, self.validation, "validation", rng)
         kept = np.flatnonzero(held)
         database = np.union1d(rest, train) if self.database == "rest+train" else rest
         for name, positions in (("training", kept), ("query", query), ("database", database)):
@@ -127,7 +131,9 @@ def check_split(split: Split, dataset: Dataset) -> list[str]:
     return notes
 
 
-def _draw(labels: Labels, free: NDArray[np.bool_], amount: float, part: str, rng: np.random.Generator) -> Positions:
+def _draw(
+    labels: Labels, free: NDArray[np.bool_], each: Positions, amount: float, part: str, rng: np.random.Generator
+) -> Positions:
     """Take `amount` images of each class from the free ones, rarest class first; marks them as no longer free.
 
     A count is taken anew for every class; of a fraction, images that came with a rarer class count already. Of a class
@@ -140,11 +146,15 @@ def _draw(labels: Labels, free: NDArray[np.bool_], amount: float, part: str, rng
         candidates = np.flatnonzero(free & own)
         if amount >= 1:
             n = int(amount)
+            if n != amount:
+                raise DataError(
+                    f"{part} must be a whole number of images a class or a fraction below 1, got {amount:g}"
+                )
             if n > len(candidates):
                 raise DataError(f"class number {k} has {len(candidates)} images left, but {part}={n} asks for more")
         else:
             least = 1 if available[k] > 1 and part != "validation" else 0
-            n = max(round(amount * int(available[k])), least) - int((drawn & own).sum())
+            n = max(round(amount * int(each[k])), least) - int((drawn & own).sum())
         chosen = rng.permutation(candidates)[: max(n, 0)]
         free[chosen] = False
         drawn[chosen] = True

@@ -78,36 +78,32 @@ def train(
     split = protocol_of(config.protocol, config.data.dataset).split(data.labels, settings.seed)
     for note in [*data.notes, *check_split(split, data)]:
         log.warning(note)
+    torch.manual_seed(settings.seed)
+    backbone = create_backbone(config.network.backbone, config.network.image_size)
+    network = HashNetwork(backbone, config.network.bits).to(device)
     with run.locked():
         if not (resume and run.started):
             run.begin(config)
+        if not run.split_file.is_file():
             split.save(run.split_file, data.fingerprint())
-        elif run.split_file.is_file() and Split.load(run.split_file, data.fingerprint()).digest() != split.digest():
+        elif Split.load(run.split_file, data.fingerprint()).digest() != split.digest():
             raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
-        _train(config, run, data, split, device, progress)
+        _train(config, run, data, split, network, progress)
     return run
 
 
 def _train(
-    config: Config,
-    run: Run,
-    data: Dataset,
-    split: Split,
-    device: torch.device,
-    progress: Callable[[Progress], None],
+    config: Config, run: Run, data: Dataset, split: Split, network: HashNetwork, progress: Callable[[Progress], None]
 ) -> None:
-    settings = config.training
+    settings, device, preprocess = config.training, network.mean.device, network.backbone.preprocess
     bad = BadImages()
     on_bad_image = cast(OnBadImage, config.data.on_bad_image)
     labels = torch.from_numpy(data.labels[split.train]).float()
 
-    torch.manual_seed(settings.seed)
-    backbone = create_backbone(config.network.backbone, config.network.image_size)
-    network = HashNetwork(backbone, config.network.bits).to(device)
     first = read_batches(
         data.images,
         [_spread(split.train, _CALIBRATED)],
-        backbone.preprocess,
+        preprocess,
         on_bad_image=on_bad_image,
         bad=bad,
     )
@@ -129,7 +125,7 @@ def _train(
         reader = read_batches(
             data.images,
             [split.train[rows] for rows in batches],
-            backbone.preprocess,
+            preprocess,
             augment=cast(Literal["none", "crop", "crop+flip"], settings.augment),
             seed=(settings.seed, 2, epoch),
             on_bad_image=on_bad_image,

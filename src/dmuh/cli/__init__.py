@@ -36,8 +36,9 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 def main() -> None:
     """Run the command line: a user's mistake is one sentence and exit code 2."""
-    level = os.environ.get("DMUH_LOG", "WARNING").upper()
-    logging.basicConfig(level=level, format="dmuh: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("dmuh: %(message)s"))
+    logging.getLogger("dmuh").handlers = [handler]
     try:
         app()
     except DmuhError as error:

@@ -1,6 +1,7 @@
 """Dataset: images that are read lazily and one multi-hot label matrix."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.errors import InputError
+from dmuh.errors import InputError, unknown
 from dmuh.images import Images, name_of
 
 Labels = NDArray[np.uint8]
@@ -59,15 +60,17 @@ class Dataset:
     def fingerprint(self) -> str:
         """Return a digest of what the images are called and how they are labelled.
 
-        It says whether two loads saw the same data; folders may move, so only file names and the last folder count.
+        It says whether two loads saw the same data; folders may move, so what is above all images does not count.
         """
         digest = hashlib.sha256(repr((self.classes, self.labels.shape)).encode())
         digest.update(np.ascontiguousarray(self.labels).data)
         if isinstance(self.images, np.ndarray):
             digest.update(np.ascontiguousarray(self.images).data)
         else:
-            for position in range(len(self)):
-                digest.update("/".join(Path(self.path(position)).parts[-2:]).encode() + b"\0")
+            paths = [Path(self.path(position)).parts for position in range(len(self))]
+            above = len(os.path.commonprefix([parts[:-1] for parts in paths]))  # noqa: RUF071 (of parts, not of characters)
+            for parts in paths:
+                digest.update(os.fsencode("/".join(parts[above:])) + b"\0")
         return digest.hexdigest()
 
 
@@ -76,6 +79,9 @@ def multi_hot(names: Sequence[Sequence[str]], classes: Sequence[str]) -> Labels:
     column = {name: k for k, name in enumerate(classes)}
     labels = np.zeros((len(names), len(classes)), np.uint8)
     for row, own in enumerate(names):
+        for name in own:
+            if name not in column:
+                raise InputError(unknown("class", name, classes))
         labels[row, [column[name] for name in own]] = 1
     return labels
 
@@ -85,6 +91,9 @@ def one_hot(numbers: NDArray[Any] | Sequence[int], n_classes: int | None = None)
     y = np.asarray(numbers)
     if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
         raise InputError(f"class numbers must be a vector of whole numbers from 0, got {y.dtype} of shape {y.shape}")
-    n = int(y.max(initial=-1)) + 1 if n_classes is None else n_classes
+    largest = int(y.max()) if y.size else -1
+    n = largest + 1 if n_classes is None else n_classes
+    if largest >= n:
+        raise InputError(f"class numbers must be below {n}, got {largest}")
     labels: Labels = np.eye(n, dtype=np.uint8)[y]
     return labels

@@ -32,15 +32,24 @@ def load_csv(
 ) -> Dataset:
     """Read a list; images that do not exist are an error or left out, as `on_bad_image` says."""
     rows, columns = _read(file)
-    template = path_format or "{" + _path_column(path_column, columns, file) + "}"
-    path_keys = _keys(template, columns, file)
-    paths = [file.parent / template.format_map(row) for row in rows]
+    if path_format:
+        path_keys = _keys(path_format, columns, file)
+        try:
+            paths = [file.parent / path_format.format_map(row) for row in rows]
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise DataError(
+                f"path_format {path_format!r} does not fit the columns, which are texts: {error}"
+            ) from error
+    else:
+        path_keys = [_path_column(path_column, columns, file)]
+        paths = [file.parent / row[path_keys[0]] for row in rows]
     missing = [path for path in paths if not path.is_file()]
     notes: list[str] = []
     if missing:
         sentence = f"{file} names {len(missing):,} images that do not exist, the first is {missing[0]}"
         if on_bad_image == "fail" or len(missing) == len(paths):
-            raise DataError(f"{sentence}; correct the list or path_format, or leave them out with on_bad_image=skip")
+            skip = "" if len(missing) == len(paths) else ", or leave them out with on_bad_image=skip"
+            raise DataError(f"{sentence}; correct the list or path_format{skip}")
         notes.append(f"{sentence}; they are left out")
         there = [i for i, path in enumerate(paths) if path.is_file()]
         rows, paths = [rows[i] for i in there], [paths[i] for i in there]
@@ -60,6 +69,9 @@ def _read(file: Path) -> tuple[Rows, list[str]]:
             lines.seek(0)
             reader = csv.DictReader(lines, delimiter=max(",;\t", key=header.count), strict=True)
             columns = list(reader.fieldnames or [])
+            for name in columns:
+                if columns.count(name) > 1:
+                    raise DataError(f"{file} has the column {name!r} twice")
             rows: Rows = []
             for row in reader:
                 if None in row or None in row.values():

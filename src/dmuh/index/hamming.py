@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
-from dmuh.errors import InputError
+from dmuh.errors import DtypeError, InputError
 from dmuh.files import load_arrays, save_arrays
 
 _KIND, _VERSION = "dmuh index", 1
@@ -68,7 +68,9 @@ class HammingIndex:
 
     def remove(self, ids: NDArray[np.int64] | list[int]) -> "HammingIndex":
         """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself."""
-        gone = np.unique(np.asarray(ids, np.int64))
+        gone = np.unique(np.asarray(ids))
+        if gone.size and gone.dtype.kind not in "iu":
+            raise DtypeError(f"ids must be whole numbers, got {gone.dtype}")
         missing = np.setdiff1d(gone, self._ids)
         if len(missing):
             raise InputError(f"id {missing[0]} is not in the index ({len(missing)} such ids)")

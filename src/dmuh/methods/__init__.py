@@ -26,7 +26,7 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
     for layer in layers:
         given |= layer
     name = given.pop("method", "dmuh")
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise ConfigError(unknown("method", str(name), METHODS))
     method = METHODS[name]
     if preset and preset not in method.presets:

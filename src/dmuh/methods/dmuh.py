@@ -63,11 +63,13 @@ class DMUH(Objective):
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms `similarity`, `quantization` and, but for dmuh-no-u, `uncertainty`."""
         assert batch.momentum_outputs is not None, "the loop gives momentum outputs to a method with an alpha"
-        pair, element = scales(self.options.normalization, len(outputs), self.n_bits, self.n_train)
         u = (outputs - batch.momentum_outputs).abs()  # (B, n_bits)
-        weight = u.detach() if self.options.detach else u
+        return self.terms(outputs, batch.similarity, u, u.detach() if self.options.detach else u)
 
-        likelihood = negative_log_likelihood(outputs, batch.similarity)  # (B, B)
+    def terms(self, outputs: Tensor, similarity: Tensor, u: Tensor, weight: Tensor) -> dict[str, Tensor]:
+        """Return the terms for outputs (B, n_bits), S (B, B), u (B, n_bits) and the u that stands in the weights."""
+        pair, element = scales(self.options.normalization, len(outputs), self.n_bits, self.n_train)
+        likelihood = negative_log_likelihood(outputs, similarity)  # (B, B)
         if self.weigh_images:
             image = weight.mean(dim=1)
             likelihood = torch.exp(image[:, None] + image[None, :]) * likelihood

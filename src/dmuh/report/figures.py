@@ -135,7 +135,7 @@ def two_bits(trace: Sequence[dict[str, Any]]) -> Drawing:
         for level in (-1, 1):
             axes.axhline(level, color=mpl.rcParams["grid.color"], linewidth=1)
         axes.axhline(0, color=mpl.rcParams["text.color"], linewidth=0.6)
-        axes.legend(loc="best")
+        figure.legend(loc="outside lower center")
 
     return draw(plot, "Outputs of an uncertain and of a certain bit over the epochs")
 

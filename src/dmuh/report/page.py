@@ -71,7 +71,7 @@ def _header(about: dict[str, Any], evaluation: dict[str, Any], metrics: list[dic
         "MAP": f"{evaluation['map']:.4f}",
         "bits": str(evaluation["n_bits"]),
         "queries": f"{evaluation['n_queries']:,}",
-        "database": f"{evaluation['n_database']:,} images",
+        "images searched": f"{evaluation['n_database']:,}",
         "size of all codes": f"{size / 1000:,.0f} kB",
         "precision@10": f"{evaluation['precision_at']['10']:.4f}",
         f"precision, radius ≤ {evaluation['radius']}": f"{evaluation['precision_within_radius']:.4f}",

@@ -1,0 +1,5 @@
+"""python -m dmuh.cli."""
+
+from dmuh.cli import main
+
+main()

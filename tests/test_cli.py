@@ -1,0 +1,257 @@
+import dataclasses
+import io
+import json
+import re
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dmuh.cli import main
+
+FAST = ["--epochs", "2", "--bits", "12", "--set", "image_size=16"]
+
+
+@dataclasses.dataclass
+class Result:
+    stdout: str
+    stderr: str
+
+
+def dmuh(*arguments: object, code: int = 0) -> Result:
+    """Run a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["dmuh", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    assert (stopped.value.code or 0) == code, err.getvalue()
+    return Result(out.getvalue(), err.getvalue())
+
+
+def refused(*arguments: object) -> str:
+    """Run a command that must fail: one sentence on stderr, exit code 2, nothing on stdout."""
+    result = dmuh(*arguments, code=2)
+    assert result.stdout == ""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("dmuh: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def run(photos, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    result = dmuh("train", "--dataset", "folder", "--data", photos, "--out", folder, *FAST)
+    assert re.fullmatch(r"MAP \d\.\d{4}", result.stdout.splitlines()[-1])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(run, photos, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "index"
+    assert "20 images indexed" in dmuh("index", run, photos, "--dataset", "folder", "--out", folder).stdout
+    return folder
+
+
+def test_help_of_every_command():
+    overview = dmuh("--help").stdout
+    for command in ("list", "train", "encode", "index", "search", "evaluate", "demo"):
+        assert command in overview
+        assert "Usage" in dmuh(command, "--help").stdout
+
+
+def test_help_loads_nothing_heavy():
+    program = (
+        "import sys\nfrom dmuh.cli import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'numpy', 'PIL', 'matplotlib') if m in sys.modules], file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stderr == "[]\n"
+
+
+def test_version():
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", dmuh("--version").stdout)
+
+
+def test_list():
+    text = dmuh("list").stdout
+    assert all(name in text for name in ("dmuh-no-bit", "regu", "mnist5k", "folder", "smallconv", "stratified"))
+    tables = json.loads(dmuh("list", "--json").stdout)
+    assert {"name": "lr", "default": 0.1, "about": "learning rate at the start", "section": "training"} in tables[
+        "settings"
+    ]
+    assert list(json.loads(dmuh("list", "--methods", "--json").stdout)) == ["methods"]
+
+
+def test_search_as_table_json_and_picture(run, index, photos, tmp_path):
+    query = photos / "ones" / "03.png"
+    table = dmuh("search", index, query, "-k", "3", "--sheet", tmp_path / "sheet.png").stdout
+    assert "distance" in table
+    assert "uncertainty" in table
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size[0] > 4 * 96
+    (answer,) = json.loads(dmuh("search", index, query, "-k", "3", "--json").stdout)
+    assert answer["query"] == str(query)
+    assert len(answer["matches"]) == 3
+    first = answer["matches"][0]
+    assert first["distance"] == 0
+    assert first["uncertainty"] is not None
+    nearest = json.loads(dmuh("search", index, query, "--radius", "0", "--json").stdout)[0]["matches"]
+    assert str(query) in [match["path"] for match in nearest]
+    assert {match["distance"] for match in nearest} == {0}
+
+
+def test_unlabelled_images_can_be_encoded_indexed_and_searched(run, photos, tmp_path):
+    assert "10 images encoded" in dmuh("encode", run, photos / "ones", "--out", tmp_path / "codes").stdout
+    assert json.loads(dmuh("index", tmp_path / "codes", "--json").stdout)["images"] == 10
+    (answer,) = json.loads(dmuh("search", tmp_path / "codes", photos / "zeros" / "00.png", "--json").stdout)
+    assert len(answer["matches"]) == 10
+    assert answer["matches"][0]["labels"] == []
+
+
+def test_evaluate_a_run_and_codes(run, photos, tmp_path):
+    first = json.loads(dmuh("evaluate", run, "--json").stdout)
+    assert first["n_queries"] == 2
+    cut = json.loads(dmuh("evaluate", run, "--topk", "3", "--ties", "index-order", "--radius", "0", "--json").stdout)
+    assert (cut["topk"], cut["ties"], cut["radius"]) == (3, "index-order", 0)
+    assert dmuh("evaluate", run).stdout.splitlines()[-1] == f"MAP {first['map']:.4f}"
+    dmuh("encode", run, photos, "--dataset", "folder", "--out", tmp_path / "codes")
+    codes = tmp_path / "codes"
+    assert json.loads(dmuh("evaluate", "--query", codes, "--database", codes, "--json").stdout)["n_database"] == 20
+
+
+def test_train_on_a_list_with_several_labels(photos, tmp_path):
+    lines = ["image_id,caption,red,round"]
+    for n, path in enumerate(sorted(photos.rglob("*.png"))):
+        (tmp_path / f"{n}.png").write_bytes(path.read_bytes())
+        lines.append(f"{n},number {n},{n % 2},{int(n < 10)}")
+    (tmp_path / "list.csv").write_text("\n".join(lines))
+    options = ["--dataset", "csv", "--path-format", "{image_id}.png", "--data", tmp_path / "list.csv"]
+    result = json.loads(dmuh("train", *options, "--out", tmp_path / "run", *FAST, "--json").stdout)
+    assert 0 <= result["map"] <= 1
+    dmuh("encode", tmp_path / "run", tmp_path / "list.csv", *options[:4], "--out", tmp_path / "codes")
+    items = [json.loads(line) for line in (tmp_path / "codes" / "items.jsonl").read_text().splitlines()]
+    assert items[1]["metadata"] == {"image_id": "1", "caption": "number 1"}
+    assert items[1]["labels"] == ["red", "round"]
+
+
+def test_resume_takes_the_run_up_and_refuses_other_settings(run, photos):
+    again = dmuh("train", "--out", run, "--resume", "--no-evaluate").stdout
+    assert "trained dmuh with 12 bits" in again
+    dmuh("train", "--out", run, "--resume", "--bits", 12, "--no-evaluate")
+    assert "begun with other settings than bits" in refused("train", "--out", run, "--resume", "--bits", 16)
+    assert "holds a run already" in refused("train", "--dataset", "folder", "--data", photos, "--out", run)
+
+
+def test_config_file_and_overrides(run, tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text((run / "config.toml").read_text())
+    out = tmp_path / "again"
+    dmuh("train", "--config", config, "--out", out, "--set", "seed=0", "--no-evaluate")
+    assert (out / "config.toml").read_text() == config.read_text()
+    dmuh("train", "--config", config, "--out", tmp_path / "other", "--bits", 16, "--no-evaluate")
+    assert "bits = 16" in (tmp_path / "other" / "config.toml").read_text()
+
+
+@pytest.fixture
+def bad_folders(photos, tmp_path) -> Path:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "one" / "cats").mkdir(parents=True)
+    image = (photos / "ones" / "00.png").read_bytes()
+    for n in range(6):
+        (tmp_path / "one" / "cats" / f"{n}.png").write_bytes(image)
+    (tmp_path / "missing.csv").write_text("image,labels\none/cats/0.png,cat\nnowhere.png,dog\n")
+    (tmp_path / "separator.csv").write_text("image,labels\none/cats/0.png,cat|red\none/cats/1.png,dog|red\n")
+    (tmp_path / "text.jpg").write_text("no image")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    ("--dataset folder --data empty", "no images below empty: looked for .jpg"),
+    ("--dataset folder --data nowhere", "nowhere does not exist"),
+    ("--dataset folder --data one", "needs two or more, got 1"),
+    ("--dataset folder", "the data set folder needs a folder or file: --data PATH"),
+    ("--dataset csv --data missing.csv", "names 1 images that do not exist, the first is nowhere.png"),
+    ("--dataset csv --data separator.csv", "'cat|red': say which it is by label_separator"),
+    ("--dataset csv --data separator.csv --label-separator abc", "label_separator must be one character"),
+    ("--bits 0", "bits must be a whole number at least 1 and at most 1024, got 0"),
+    ("--bits 10000", "bits must be a whole number at least 1 and at most 1024, got 10000"),
+    ("--method dmhu", "unknown method 'dmhu': did you mean dmuh"),
+    ("--dataset mnist", "unknown data set 'mnist': did you mean mnist5k"),
+    ("--backbone small", "unknown backbone 'small': did you mean smallconv"),
+    ("--set lrr=1", "unknown setting 'lrr': did you mean lr"),
+    ("--set lr=-1 --set epochs=none", "at least 1, got 'none'; lr must be a number above 0"),
+    ("--set lr", "a setting is given as key=value, got 'lr'"),
+    ("--preset author", "dmuh has no such preset; unknown preset 'author'"),
+    ("--config nowhere.toml", "cannot read the configuration nowhere.toml"),
+    ("--device gpu", "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
+    ("--on-bad-image ignore", "on_bad_image must be fail or skip, got 'ignore'"),
+    ("--dataset images --data one", "the data set images has no labels"),
+    ("--query 1000", "asks for more"),
+])  # fmt: skip
+def test_a_wrong_training_is_one_sentence(bad_folders, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(bad_folders)
+    assert sentence in refused("train", "--out", "run", *arguments.split())
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    ("search nowhere one", "nowhere holds no encoded images"),
+    ("search {index} nowhere.jpg", "nowhere.jpg does not exist"),
+    ("search {index} text.jpg", "text.jpg: not an image of a known format"),
+    ("search {index} one --sheet sheet.jpg", "--sheet must be a .png file"),
+    ("search {index} one --model empty", "empty holds no run"),
+    ("encode nowhere one --out codes", "nowhere does not exist, expected the folder of a finished run"),
+    ("encode {run} empty --out codes", "no images below empty"),
+    ("encode {run} one --dataset foldr --out codes", "unknown data set 'foldr': did you mean folder"),
+    ("index {run}", "to index images give a run, the images and --out"),
+    ("index {index} one", "which are indexed in place"),
+    ("evaluate", "give a run, or both --query and --database"),
+    ("evaluate {run} --ties random", "ties must be 'expected' or 'index-order', got 'random'"),
+    ("evaluate empty", "empty holds no run"),
+    ("evaluate {run} --data one", "needs two or more"),
+])  # fmt: skip
+def test_a_wrong_search_is_one_sentence(bad_folders, monkeypatch, run, index, arguments, sentence):
+    monkeypatch.chdir(bad_folders)
+    if "--data one" in arguments:
+        sentence = "belongs to other images or labels"
+    assert sentence in refused(*(word.format(run=run, index=index) for word in arguments.split()))
+    assert not Path("codes").exists()
+
+
+def test_skipped_images_are_counted_and_named(run, bad_folders, tmp_path):
+    result = dmuh("encode", run, bad_folders / "one", bad_folders / "text.jpg", "--out", tmp_path / "codes",
+                  "--on-bad-image", "skip")  # fmt: skip
+    assert "6 images encoded" in result.stdout
+    assert "1 unreadable image was skipped" in result.stderr
+    assert "text.jpg: not an image" in result.stderr
+
+
+def test_an_index_of_another_model_is_refused(run, index, photos, tmp_path):
+    other = tmp_path / "other"
+    dmuh("train", "--dataset", "folder", "--data", photos, "--out", other, "--seed", 1, "--no-evaluate", *FAST)
+    assert "was made by another model" in refused("search", index, photos / "ones", "--model", other)
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(photos, tmp_path):
+    (tmp_path / "file").write_text("")
+    message = refused("train", "--dataset", "folder", "--data", photos, "--out", tmp_path / "file" / "run", *FAST)
+    assert "file" in message
+
+
+def test_demo(tmp_path):
+    out = tmp_path / "demo"
+    first = dmuh("demo", "--epochs", "1", "--out", out).stdout.splitlines()
+    assert re.fullmatch(r"MAP 0\.\d{4}", first[-1])
+    page = (out / "index.html").read_text()
+    assert first[-1].split()[1] in page
+    assert not re.search(r'(src|href|srcset)="(?!data:)', page)  # needs nothing from outside
+    assert page.count("<svg") == 0
+    assert page.count("data:image/svg+xml") == 2 * 5
+    again = dmuh("demo", "--epochs", "1", "--out", out).stdout.splitlines()
+    assert again[-1] == first[-1]

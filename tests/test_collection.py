@@ -1,0 +1,104 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dmuh.codes import Codes
+from dmuh.collection import Collection
+from dmuh.datasets import Dataset, multi_hot
+from dmuh.errors import DataError
+
+NAMES = ["a/1.png", "b/Füße 日本.jpg", 'b/quote " and \u2028 line\nbreak.png', "c/4.png"]
+CLASSES = ("Straße", "sea", "sky")
+LABELS = [["sky"], ["Straße", "sky"], [], ["sea"]]
+
+
+def make_dataset(root: Path) -> Dataset:
+    metadata = {"site": ["n", "ö", "", "w"], "year": ["1", "2", "3", "4"]}
+    return Dataset("csv", [root / name for name in NAMES], multi_hot(LABELS, CLASSES), CLASSES, metadata)
+
+
+def make_codes(ids, *, uncertainty=True, seed=0):
+    rng = np.random.default_rng(seed)
+    unsure = rng.random((len(ids), 12), np.float32) if uncertainty else None
+    return Codes.from_outputs(rng.standard_normal((len(ids), 12)), unsure, ids)
+
+
+@pytest.fixture
+def collection(tmp_path):
+    """Three of four images, as when one could not be read."""
+    made = Collection(tmp_path / "collection")
+    made.write(make_codes([0, 1, 3]), make_dataset(tmp_path), tmp_path / "run", "d1e5")
+    return made
+
+
+def test_codes_model_and_items_come_back(collection, tmp_path):
+    codes = make_codes([0, 1, 3])
+    assert collection.exists
+    np.testing.assert_array_equal(collection.load_codes().bits, codes.bits)
+    np.testing.assert_array_equal(collection.load_codes().ids, [0, 1, 3])
+    assert collection.model() == (tmp_path / "run", "d1e5")
+    items = collection.items()
+    assert list(items) == [0, 1, 3]
+    assert items[1].path == str(tmp_path / NAMES[1])
+    assert items[1].labels == ["Straße", "sky"]
+    assert items[1].metadata == {"site": "ö", "year": "2"}
+    assert items[3].metadata == {"site": "w", "year": "4"}
+    assert [items[i].uncertainty for i in (0, 1, 3)] == pytest.approx(codes.image_uncertainty.tolist(), abs=1e-6)
+
+
+def test_items_are_found_by_id(collection):
+    assert list(collection.items([3, 0])) == [0, 3]
+    assert list(collection.items(iter([np.int64(1)]))) == [1]
+    assert collection.items([2]) == collection.items([]) == {}
+
+
+@pytest.mark.parametrize("name", range(4))
+def test_any_file_name_comes_back(tmp_path, name):
+    collection = Collection(tmp_path / "collection")
+    collection.write(make_codes([name], uncertainty=False), make_dataset(tmp_path), tmp_path, "x")
+    item = collection.items()[name]
+    assert (item.path, item.labels, item.uncertainty) == (str(tmp_path / NAMES[name]), LABELS[name], None)
+
+
+def test_a_file_name_that_is_not_unicode_comes_back(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.png")
+    collection = Collection(tmp_path / "collection")
+    collection.write(make_codes([0]), Dataset("x", [path], np.ones((1, 1), np.uint8), ("a",)), tmp_path, "x")
+    assert collection.items()[0].path == str(path)
+
+
+def test_an_image_that_is_no_file_has_no_path_made_up_for_it(tmp_path):
+    dataset = Dataset("x", np.zeros((2, 4, 4), np.uint8), np.ones((2, 1), np.uint8), ("a",))
+    collection = Collection(tmp_path / "collection")
+    collection.write(make_codes([0, 1]), dataset, tmp_path, "x")
+    assert collection.items()[1].path == "image 1"
+
+
+def test_the_index_is_built_and_read_back(collection):
+    built = collection.build_index()
+    found = collection.load_index().search(make_codes([0, 1, 3]), 1)
+    assert found.distances.tolist() == [[0], [0], [0]]
+    assert found.ids.tolist() == [[0], [1], [3]]
+    assert built.ids.tolist() == [0, 1, 3]
+
+
+def test_a_collection_that_was_written_again_has_no_index_of_its_old_codes(collection, tmp_path):
+    collection.build_index()
+    collection.write(make_codes([2], seed=1), make_dataset(tmp_path), tmp_path / "run", "d1e6")
+    with pytest.raises(DataError, match="no index"):
+        collection.load_index()
+
+
+def test_a_missing_index_says_how_to_make_it(collection):
+    with pytest.raises(DataError, match=f"{collection.path} holds codes but no index: make it by dmuh index"):
+        collection.load_index()
+
+
+@pytest.mark.parametrize("action", ["build_index", "load_index", "load_codes", "model", "items"])
+def test_a_missing_collection_says_how_to_make_it(tmp_path, action):
+    collection = Collection(tmp_path / "nothing")
+    assert not collection.exists
+    with pytest.raises(DataError, match="nothing holds no encoded images: make it by dmuh index"):
+        getattr(collection, action)()

@@ -1,0 +1,247 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dmuh.config import ProtocolSettings
+from dmuh.datasets import DATASETS, Dataset, one_hot
+from dmuh.errors import ConfigError, DataError, FormatError
+from dmuh.protocols import PROTOCOLS, Protocol, Split, check_split, protocol_of
+
+
+def protocol(query, train, **options):
+    return Protocol(query, train, "a test", **options)
+
+
+def classes_of(*sizes):
+    """Single-label images, classes of these sizes, shuffled."""
+    numbers = np.repeat(np.arange(len(sizes)), sizes)
+    return one_hot(np.random.default_rng(9).permutation(numbers), len(sizes))
+
+
+def sizes(split):
+    return {name: len(part) for name, part in vars(split).items()}
+
+
+def positions(*numbers):
+    return np.array(numbers, np.int64)
+
+
+def per_class(labels, part):
+    return labels[part].sum(axis=0, dtype=int).tolist()
+
+
+def dataset_of(labels):
+    return Dataset("x", [f"{i}.png" for i in range(len(labels))], labels, tuple(map(str, range(labels.shape[1]))))
+
+
+amounts = st.sampled_from([1, 2, 3]) | st.floats(0.05, 0.95)
+
+
+@given(
+    labels=hnp.arrays(np.uint8, st.tuples(st.integers(2, 60), st.integers(2, 5)), elements=st.integers(0, 1)),
+    query=amounts,
+    train=amounts,
+    validation=st.sampled_from([0.0, 0.2, 0.5]),
+    database=st.sampled_from(["rest", "rest+train"]),
+    seed=st.integers(0, 2**63 - 1),
+)
+@settings(deadline=None, max_examples=150)
+def test_parts_are_apart_and_together_hold_every_labelled_image(labels, query, train, validation, database, seed):
+    drawn = protocol(query, train, validation=validation, database=database)
+    try:
+        split = drawn.split(labels, seed)
+    except DataError:
+        assume(False)
+    for part in vars(split).values():
+        assert part.dtype == np.int64
+        assert (np.diff(part) > 0).all()
+    trained = {*split.train.tolist(), *split.validation.tolist()}
+    query_set, searched = set(split.query.tolist()), set(split.database.tolist())
+    assert len(trained) == len(split.train) + len(split.validation)
+    assert not query_set & trained
+    assert not query_set & searched
+    assert (trained <= searched) if database == "rest+train" else not trained & searched
+    assert query_set | trained | searched == set(np.flatnonzero(labels.any(axis=1)).tolist())
+    check_split(split, dataset_of(labels))
+
+
+def test_a_count_is_drawn_of_every_class():
+    labels = classes_of(30, 50, 20)
+    split = protocol(3, 10, validation=0.2).split(labels, 0)
+    assert per_class(labels, split.query) == [3, 3, 3]
+    assert per_class(labels, split.train) == [8, 8, 8]
+    assert per_class(labels, split.validation) == [2, 2, 2]
+    assert per_class(labels, split.database) == [17, 37, 7]
+
+
+def test_a_fraction_is_of_all_images_of_the_class():
+    labels = classes_of(100, 40, 20)
+    split = protocol(0.1, 0.5).split(labels, 0)
+    assert per_class(labels, split.query) == [10, 4, 2]
+    assert per_class(labels, split.train) == [50, 20, 10]
+    assert per_class(labels, split.database) == [40, 16, 8]
+    assert len(split.validation) == 0
+
+
+def test_a_fraction_takes_at_least_one_image_of_a_class_of_two():
+    labels = classes_of(2, 100)
+    assert per_class(labels, protocol(0.01, 0.1).split(labels, 0).query) == [1, 1]
+
+
+def test_the_database_may_hold_the_training_images_too():
+    labels = classes_of(30, 30)
+    apart = protocol(5, 10, validation=0.2).split(labels, 0)
+    joint = protocol(5, 10, validation=0.2, database="rest+train").split(labels, 0)
+    np.testing.assert_array_equal(joint.train, apart.train)
+    wanted = np.sort(np.concatenate([apart.database, apart.train, apart.validation]))
+    np.testing.assert_array_equal(joint.database, wanted)
+
+
+def test_validation_is_taken_out_of_the_training_images():
+    labels = classes_of(50, 50)
+    without = protocol(5, 20).split(labels, 0)
+    split = protocol(5, 20, validation=0.25).split(labels, 0)
+    np.testing.assert_array_equal(np.union1d(split.train, split.validation), without.train)
+    assert per_class(labels, split.validation) == [5, 5]
+    np.testing.assert_array_equal(split.query, without.query)
+    np.testing.assert_array_equal(split.database, without.database)
+
+
+def test_a_seed_names_one_split():
+    labels = classes_of(40, 40)
+    one, same, other = (protocol(0.1, 0.5, validation=0.1).split(labels, seed) for seed in (1, 1, 2))
+    assert one.digest() == same.digest() != other.digest()
+    for name, part in vars(one).items():
+        np.testing.assert_array_equal(part, getattr(same, name))
+        assert part.tolist() != getattr(other, name).tolist()
+
+
+def test_the_digest_tells_parts_apart():
+    none, some = positions(), positions(1, 2)
+    digests = {Split(*parts).digest() for parts in itertools.permutations([some, none, none, none])}
+    assert {len(digest) for digest in digests} == {12}
+    assert len(digests) == 4
+
+
+def nested_classes(n, n_rare):
+    """All images are of class 0, the first few of class 1 too."""
+    labels = np.zeros((n, 2), np.uint8)
+    labels[:, 0] = 1
+    labels[:n_rare, 1] = 1
+    return labels
+
+
+def test_of_a_multi_label_set_a_count_draws_the_rarest_class_first_and_no_image_twice():
+    labels = nested_classes(30, 4)
+    for seed in range(20):  # the common class would now and then take one that the rare class cannot spare
+        assert per_class(labels, protocol(4, 0.5).split(labels, seed).query) == [8, 4]
+
+
+def test_of_a_fraction_images_that_came_with_a_rarer_class_count_already():
+    labels = nested_classes(100, 40)
+    for seed in range(5):
+        common, rare = per_class(labels, protocol(0.2, 0.5).split(labels, seed).query)
+        assert common == 20  # not 20 more than the 8 of the rare class
+        assert rare >= 8
+
+
+def test_images_without_a_label_take_no_part():
+    labels = np.vstack([classes_of(10, 10), np.zeros((7, 2), np.uint8)])
+    split = protocol(1, 3, database="rest+train").split(labels, 0)
+    assert len(split.query) + len(split.database) == 20
+    assert max(split.query.max(), split.database.max()) < 20
+
+
+def test_twenty_images_of_two_classes_are_enough():
+    labels = classes_of(10, 10)
+    split = protocol_of(ProtocolSettings(), "folder").split(labels, 0)
+    for part in (split.train, split.query, split.database):
+        assert min(per_class(labels, part)) >= 1
+
+
+def test_mnist5k_has_its_own_counts():
+    drawn = protocol_of(ProtocolSettings(), "mnist5k")
+    assert sizes(drawn.split(classes_of(*[500] * 10), 0)) == {
+        "train": 1800, "validation": 200, "query": 500, "database": 2500
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("labels", "query", "train", "words"),
+    [
+        (classes_of(20), 1, 1, "two or more, got 1"),
+        (classes_of(20, 0), 1, 1, "two or more, got 1"),
+        (np.zeros((5, 3), np.uint8), 1, 1, "two or more, got 0"),
+        (np.zeros((0, 2), np.uint8), 0.1, 0.5, "two or more, got 0"),
+        (classes_of(20, 3), 4, 1, "class number 1 has 3 images left, but query=4"),
+        (classes_of(20, 3), 2, 2, "class number 1 has 1 images left, but train=2"),
+        (classes_of(20, 20), 5, 15, "40 labelled images in 2 classes leave none for the database part"),
+        (classes_of(1, 1), 0.1, 0.5, "2 labelled images in 2 classes leave none for the"),
+    ],
+)
+def test_too_few_classes_or_images_are_refused(labels, query, train, words):
+    with pytest.raises(DataError, match=words):
+        protocol(query, train).split(labels, 0)
+
+
+def test_a_count_must_be_whole():
+    with pytest.raises((ConfigError, DataError), match="query"):
+        protocol(2.5, 5).split(classes_of(20, 20), 0)
+
+
+def test_settings_choose_and_change_the_protocol():
+    assert protocol_of(ProtocolSettings(validation=0), "csv") == PROTOCOLS["stratified"]
+    assert protocol_of(ProtocolSettings(protocol="stratified"), "mnist5k").query == 0.1
+    changed = protocol_of(ProtocolSettings(query=7, train=0.25, database="rest+train", validation=0.3), "mnist5k")
+    assert (changed.query, changed.train, changed.database, changed.validation) == (7, 0.25, "rest+train", 0.3)
+    assert changed.topk == PROTOCOLS["mnist5k"].topk
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "words"),
+    [
+        ("stratifed", "mnist5k", "unknown protocol 'stratifed': did you mean stratified"),
+        ("", "images", "images has no labels"),
+    ],
+)
+def test_settings_without_a_protocol_are_refused(name, dataset, words):
+    with pytest.raises(ConfigError, match=words):
+        protocol_of(ProtocolSettings(protocol=name), dataset)
+
+
+def test_the_protocol_of_every_data_set_is_known():
+    assert {source.protocol for source in DATASETS.values()} <= {*PROTOCOLS, ""}
+    assert all(known.about for known in PROTOCOLS.values())
+
+
+def test_a_split_comes_back_from_its_file_for_the_same_data_only(tmp_path):
+    split = protocol(2, 5).split(classes_of(20, 20), 0)
+    split.save(tmp_path / "split.safetensors", "one")
+    back = Split.load(tmp_path / "split.safetensors", "one")
+    for name, part in vars(split).items():
+        np.testing.assert_array_equal(getattr(back, name), part)
+    assert back.digest() == split.digest()
+    with pytest.raises(FormatError, match="other images or labels"):
+        Split.load(tmp_path / "split.safetensors", "another")
+
+
+def test_a_query_that_is_searched_too_is_an_error_that_names_it():
+    dataset = dataset_of(classes_of(5, 5))
+    split = Split(positions(0), positions(), positions(1, 2, 3), positions(2, 3, 4))
+    with pytest.raises(DataError, match=r"2 query images are in the database, the first is 2\.png"):
+        check_split(split, dataset)
+
+
+def test_check_split_notes_unlabelled_images_and_queries_without_a_match():
+    labels = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 0]], np.uint8)
+    clean = Split(positions(1), positions(), positions(0), positions(1))
+    assert check_split(clean, dataset_of(labels[:2])) == []
+    odd = Split(positions(1), positions(), positions(0, 2, 3), positions(1))
+    assert check_split(odd, dataset_of(labels)) == [
+        "1 images without a label take no part",
+        "2 queries have no relevant image in the database and count as 0",
+    ]

@@ -1,0 +1,243 @@
+import dataclasses
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dmuh.config import TrainingSettings
+from dmuh.encoder import Hasher, evaluate_run
+from dmuh.errors import CollapseError, DataError, DivergenceError, RunError
+from dmuh.methods import configure
+from dmuh.runs import Run
+from dmuh.trainer import Progress, config_of, learning_rate, train
+
+SMALL = {"epochs": 4, "batch_size": 24, "bits": 12, "query": 5, "train": 16, "image_size": 16}
+
+
+class Killed(BaseException):
+    pass
+
+
+def arrays(run: Run) -> dict[str, np.ndarray]:
+    return run.load_model().arrays
+
+
+def same(a: Run, b: Run) -> bool:
+    return all(np.array_equal(value, arrays(b)[name]) for name, value in arrays(a).items())
+
+
+@pytest.fixture(scope="module")
+def finished(digits, tmp_path_factory) -> Run:
+    return train(configure(SMALL), tmp_path_factory.mktemp("runs") / "run", dataset=digits)
+
+
+def test_same_seed_same_weights_and_codes_another_seed_others(finished, digits, tmp_path):
+    again = train(configure(SMALL), tmp_path / "again", dataset=digits)
+    other = train(configure(SMALL, {"seed": 1}), tmp_path / "other", dataset=digits)
+    codes = [Hasher.load(run.path).encode(digits.images) for run in (finished, again, other)]
+    assert same(finished, again)
+    assert np.array_equal(codes[0].bits, codes[1].bits)
+    assert np.array_equal(codes[0].uncertainty, codes[1].uncertainty)
+    assert not np.array_equal(codes[0].bits, codes[2].bits)
+
+
+@pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 0.1), ("adamw", 0.001)])
+def test_interrupted_anywhere_and_resumed_gives_the_same_weights(digits, tmp_path, optimizer, lr):
+    config = configure(SMALL, {"optimizer": optimizer, "lr": lr, "lr_final": 0.0001})
+    whole = train(config, tmp_path / "whole", dataset=digits)
+    steps = 0
+
+    def count(_: Progress) -> None:
+        nonlocal steps
+        steps += 1
+
+    def kill_at(step: int):
+        def progress(_: Progress) -> None:
+            nonlocal steps
+            steps += 1
+            if steps == step:
+                raise Killed
+
+        return progress
+
+    train(config, tmp_path / "counted", dataset=digits, progress=count)
+    for step in (1, steps // 2, steps):
+        steps = 0
+        folder = tmp_path / f"killed-{step}"
+        with pytest.raises(Killed):
+            train(config, folder, dataset=digits, progress=kill_at(step))
+        resumed = train(config, folder, dataset=digits, resume=True)
+        assert same(whole, resumed), step
+        assert [line["epoch"] for line in resumed.metrics()] == [1, 2, 3, 4]
+        for ours, theirs in zip(resumed.metrics(), whole.metrics(), strict=True):
+            assert ours | {"images_per_second": 0} == theirs | {"images_per_second": 0}
+        assert resumed.trace() == whole.trace()
+
+
+COMMAND = [sys.executable, "-m", "dmuh.cli", "train", "--out"]
+OPTIONS = ["--epochs", "5", "--bits", "12", "--train", "20", "--query", "5", "--no-evaluate"]
+OPTIONS += ["--set", "image_size=16", "--set", "batch_size=16"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> Run:
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    subprocess.run([*COMMAND, folder, *OPTIONS], check=True, capture_output=True)
+    return Run(folder)
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 3])
+def test_sigkill_and_resume(uninterrupted, tmp_path, epoch):
+    """A real process, killed as soon as it has logged an epoch, is taken up by another one."""
+    folder = tmp_path / "killed"
+    process = subprocess.Popen([*COMMAND, folder, *OPTIONS], stderr=subprocess.DEVNULL)
+    log = folder / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        lines = log.read_text().count("\n") if log.exists() else 0
+        if (epoch == 0 and (folder / "config.toml").exists()) or (epoch and lines >= epoch):
+            break
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not Run(folder).finished, "the process was too quick to be killed"
+    subprocess.run([*COMMAND, folder, "--resume"], check=True, capture_output=True)
+    assert same(Run(folder), uninterrupted)
+
+
+def test_a_finished_run_is_left_alone(finished, digits):
+    before = (finished.path / "model.safetensors").stat()
+    assert train(config_of(finished), finished.path, dataset=digits, resume=True) == finished
+    assert (finished.path / "model.safetensors").stat() == before
+    with pytest.raises(RunError, match="holds a run already"):
+        train(config_of(finished), finished.path, dataset=digits)
+
+
+def test_a_run_that_is_in_use_is_refused(finished, digits, tmp_path):
+    run = Run(tmp_path / "busy")
+    with run.locked(), pytest.raises(RunError, match="another process"):
+        train(configure(SMALL), run.path, dataset=digits)
+
+
+def test_resume_with_other_data_is_refused(digits, tmp_path):
+    def stop(_: Progress) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        train(configure(SMALL), tmp_path / "run", dataset=digits, progress=stop)
+    changed = dataclasses.replace(digits, images=255 - digits.images)
+    with pytest.raises(Exception, match="other images or labels"):
+        train(configure(SMALL), tmp_path / "run", dataset=changed, resume=True)
+
+
+def test_config_of_a_run_is_the_one_it_was_begun_with(finished):
+    assert config_of(finished) == configure(SMALL)
+    with pytest.raises(RunError, match="holds no run"):
+        config_of(Run(finished.path / "nowhere"))
+
+
+def test_validation_images_are_neither_trained_on_nor_queries(finished, digits):
+    assert "validation_map" in finished.metrics()[-1]
+    evaluation = evaluate_run(finished, digits)
+    assert evaluation.metrics.n_queries == 20
+    without = configure(SMALL, {"validation": 0.0})
+    assert without.protocol.validation == 0
+
+
+def test_no_validation_no_validation_map(digits, tmp_path):
+    run = train(configure(SMALL, {"validation": 0.0, "epochs": 1}), tmp_path / "run", dataset=digits)
+    assert "validation_map" not in run.metrics()[-1]
+    assert "train_map" in run.metrics()[-1]
+
+
+def test_evaluate_every_measures_less_often_and_at_the_end(digits, tmp_path):
+    run = train(configure(SMALL, {"evaluate_every": 3}), tmp_path / "run", dataset=digits)
+    assert ["train_map" in line for line in run.metrics()] == [False, False, True, True]
+
+
+def test_collapse_stops_with_the_setting_to_change(digits, tmp_path):
+    config = configure(SMALL, {"method": "regu", "beta": 200.0, "lr": 0.5, "epochs": 40})
+    with pytest.raises(CollapseError, match=r"same code.*lower beta or lr \(now beta 200, lr 0\.5\)"):
+        train(config, tmp_path / "run", dataset=digits)
+
+
+@pytest.mark.parametrize("settings", [
+    {"lr": 3.0, "clip": 0.0, "beta": 0.1},
+    {"lr": 30.0, "clip": 50.0},
+])  # fmt: skip
+def test_runaway_loss_stops_with_the_setting_to_change(digits, tmp_path, settings):
+    with pytest.raises(DivergenceError, match=r"the loss (is|ran away).*lower lr"):
+        train(configure(SMALL, {"epochs": 20}, settings), tmp_path / "run", dataset=digits)
+
+
+def test_one_class_is_refused(digits, tmp_path):
+    one = dataclasses.replace(digits, labels=np.ones((len(digits), 1), np.uint8), classes=("all",))
+    with pytest.raises(DataError, match="two or more"):
+        train(configure(SMALL), tmp_path / "run", dataset=one)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("setting", [
+    {"epochs": 3}, {"batch_size": 16}, {"optimizer": "adamw", "lr": 0.001}, {"lr": 0.01}, {"lr_final": 0.01},
+    {"warmup_epochs": 2.0}, {"schedule": "cosine"}, {"schedule": "step"}, {"backbone_lr": 0.1},
+    {"sgd_momentum": 0.0}, {"weight_decay": 0.1},
+    {"augment": "none"}, {"augment": "crop+flip"}, {"clip": 0.01}, {"precision": "bfloat16"}, {"seed": 3},
+    {"alpha": 0.99}, {"beta": 2.0}, {"gamma": 1.0}, {"normalization": "train"}, {"detach": False},
+    {"validation": 0.3}, {"bits": 13},
+    {"image_size": 24}, {"query": 10}, {"train": 20}, {"method": "regu"}, {"method": "dmuh-no-u"},
+    {"method": "dmuh-no-bit"}, {"method": "dmuh-no-image"},
+], ids=str)  # fmt: skip
+def test_every_setting_changes_the_weights(finished, digits, tmp_path, setting):
+    changed = train(configure(SMALL, {"epochs": 4}, setting), tmp_path / "run", dataset=digits)
+    key = "network.hash_layer.weight"
+    assert not np.array_equal(arrays(finished)[key], arrays(changed)[key])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_change_nothing(finished, digits, tmp_path, workers):
+    assert same(finished, train(configure(SMALL, {"workers": workers}), tmp_path / "run", dataset=digits))
+
+
+@pytest.mark.parametrize(("schedule", "points"), [
+    ("log", [(0, 0.1), (5, 0.01), (10, 0.001)]),
+    ("cosine", [(0, 0.1), (5, 0.0505), (10, 0.001)]),
+    ("step", [(0, 0.1), (3.3, 0.1), (3.4, 0.01), (6.6, 0.01), (6.7, 0.001), (10, 0.001)]),
+])  # fmt: skip
+def test_schedules(schedule, points):
+    settings = TrainingSettings(epochs=10, lr=0.1, lr_final=0.001, schedule=schedule)
+    for epoch, rate in points:
+        assert math.isclose(learning_rate(settings, epoch, 100), rate, rel_tol=1e-9), epoch
+
+
+def test_warmup_rises_to_the_full_rate():
+    settings = TrainingSettings(epochs=10, lr=0.1, lr_final=0.1, warmup_epochs=2)
+    rates = [learning_rate(settings, step / 5, 5) for step in range(15)]
+    assert rates[:10] == pytest.approx([0.1 * (step + 1) / 10 for step in range(10)])
+    assert rates[10:] == pytest.approx([0.1] * 5)
+
+
+def test_bad_training_images_are_left_out_or_fatal(photos, tmp_path, caplog):
+    root = tmp_path / "images"
+    for path in sorted(photos.rglob("*.png")):
+        target = root / path.relative_to(photos)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    for path in sorted(root.rglob("*.png"))[2:8]:
+        path.write_bytes(path.read_bytes()[:60])
+    settings = {"dataset": "folder", "data": str(root), "epochs": 2, "bits": 8, "image_size": 16}
+    with pytest.raises(DataError, match=r"\.png: broken image"):
+        train(configure(settings), tmp_path / "fatal")
+    run = train(configure(settings, {"on_bad_image": "skip"}), tmp_path / "skipped")
+    assert run.finished
+    assert "unreadable images were skipped" in caplog.text
+
+
+def test_run_folder_records_versions_and_config(finished):
+    assert '"torch"' in (finished.path / "environment.json").read_text()
+    assert Path(finished.config_file).read_text().startswith("[method]")
+    assert not (finished.path / "checkpoint.safetensors").exists()
