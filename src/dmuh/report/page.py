@@ -74,7 +74,7 @@ def _header(about: dict[str, Any], evaluation: dict[str, Any], metrics: list[dic
         "images searched": f"{evaluation['n_database']:,}",
         "size of all codes": f"{size / 1000:,.0f} kB",
         "precision@10": f"{evaluation['precision_at']['10']:.4f}",
-        f"precision, radius ≤ {evaluation['radius']}": f"{evaluation['precision_within_radius']:.4f}",
+        f"precision, radius {evaluation['radius']}": f"{evaluation['precision_within_radius']:.4f}",
         "epochs": str(len(metrics)),
     }
     items = "".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in facts.items())
@@ -88,8 +88,10 @@ def _header(about: dict[str, Any], evaluation: dict[str, Any], metrics: list[dic
 
 def _answers(dataset: Dataset, query: Codes, database: Codes, precision: NDArray[np.float64]) -> str:
     """Show rows of queries and their nearest images: some spread over the queries, then the two worst."""
-    spread = np.linspace(0, len(query) - 1, min(_QUERIES - 2, len(query))).astype(int)
-    rows = np.unique(spread).tolist() + [int(i) for i in np.argsort(precision, kind="stable")[:2]]
+    worst = np.argsort(precision, kind="stable")[:2]
+    others = np.setdiff1d(np.arange(len(query)), worst)
+    spread = others[np.unique(np.linspace(0, len(others) - 1, _QUERIES - 2).astype(int))] if len(others) else others
+    rows = [*spread.tolist(), *worst.tolist()]
     index = HammingIndex().add(database)
     matches = index.search(query[np.array(rows)], _NEAREST)
     lines = []

@@ -1,0 +1,66 @@
+"""What the README and the examples show is run as it stands there."""
+
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from dmuh.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+
+
+@pytest.fixture
+def workplace(photos, tmp_path, monkeypatch) -> Path:
+    """A folder as the README's reader has it."""
+    (tmp_path / "photos").symlink_to(photos)
+    (tmp_path / "query.jpg").write_bytes((photos / "ones" / "02.png").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_commands(workplace, monkeypatch, capsys):
+    commands = [line.split("#")[0] for block in blocks("console") for line in block.splitlines()]
+    ours = [shlex.split(command) for command in commands if command.startswith("dmuh ")]
+    assert len(ours) >= 3
+    for command in ours:
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert not stopped.value.code, capsys.readouterr().err
+    assert (workplace / "answer.png").exists()
+
+
+def test_make_targets():
+    targets = re.findall(r"^make ([a-z-]+)", "\n".join(blocks("console")), flags=re.M)
+    assert targets
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, flags=re.M) for target in targets)
+
+
+def test_python(workplace, capsys):
+    (program,) = blocks("python")
+    exec(compile(program, "README.md", "exec"), {})
+    assert re.search(r"\[0 .*\] \['", capsys.readouterr().out)
+
+
+def test_quickstart(tmp_path, monkeypatch, capsys):
+    script = ROOT / "examples" / "quickstart.py"
+    assert len(script.read_text().splitlines()) < 100
+    monkeypatch.setattr(sys, "argv", [str(script), "1", str(tmp_path / "run")])
+    runpy.run_path(str(script), run_name="__main__")
+    assert "MAP 0." in capsys.readouterr().out
+
+
+def test_links_lead_somewhere():
+    for name in ("README.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text()):
+            assert (ROOT / target).exists(), f"{name} links to {target}"
