@@ -1,7 +1,9 @@
-"""HammingIndex: exact nearest codes by Hamming distance, in memory."""
+"""HammingIndex: exact nearest codes by Hamming distance, in memory or memory-mapped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +11,13 @@ from numpy.typing import NDArray
 from dmuh.codes import Codes
 from dmuh.errors import DtypeError, InputError
 from dmuh.files import load_arrays, save_arrays
+from dmuh.index.bits import as_words
+from dmuh.index.segment import Segment
 
 _KIND, _VERSION = "dmuh index", 1
-_BLOCK = 1 << 24  # distances held at once
+_MERGE = 4  # a segment is merged with the one before it unless that is this many times its size
+
+IdsLike = NDArray[Any] | Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,15 +38,23 @@ class Neighbourhoods:
 
 
 class HammingIndex:
-    """Exact search over binary codes; an empty index takes its width from the first codes added."""
+    """Exact search over binary codes; an empty index takes its width from the first codes added.
 
-    def __init__(self) -> None:
+    Codes are kept in a few segments that never change. Adding makes a new one and merges it with smaller neighbours,
+    so that a code is moved a logarithmic number of times. Removing marks ids; a segment half marked is made anew.
+
+    With `tables`, a million distinct codes or more that are searched often are filed for quicker search, which takes
+    three times the memory (see `dmuh.index.tables`); answers are the same.
+    """
+
+    def __init__(self, *, tables: bool = True) -> None:
+        self._tables = tables
         self._n_bits: int | None = None
-        self._words: NDArray[np.uint64] = np.empty((0, 0), np.uint64)  # (n, ceil(n_bits / 64)), rows ordered by id
-        self._ids: NDArray[np.int64] = np.empty(0, np.int64)
+        self._segments: list[Segment] = []
+        self._sorted_ids: NDArray[np.int64] | None = np.empty(0, np.int64)  # None: to be made again
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return sum(segment.n_living for segment in self._segments)
 
     @property
     def n_bits(self) -> int | None:
@@ -50,108 +64,143 @@ class HammingIndex:
     @property
     def ids(self) -> NDArray[np.int64]:
         """The ids in the index, ascending."""
-        return self._ids
+        if self._sorted_ids is None:
+            parts = [s.ids[s.living] if len(s.living) else s.ids for s in self._segments]
+            self._sorted_ids = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+        return self._sorted_ids
 
     def add(self, codes: Codes) -> "HammingIndex":
         """Add codes; their ids must be new. Returns the index itself."""
         self._check_width(codes)
-        known = np.intersect1d(self._ids, codes.ids)
+        known = codes.ids[_in_sorted(codes.ids, self.ids)]
         if len(known):
-            raise InputError(f"id {known[0]} is in the index already ({len(known)} such ids): remove it first")
-        words = as_words(codes)
-        ids = np.concatenate([self._ids, codes.ids])
-        order = np.argsort(ids, kind="stable")
-        self._words = np.concatenate([self._words.reshape(-1, words.shape[1]), words])[order]
-        self._ids = ids[order]
+            raise InputError(f"id {known.min()} is in the index already ({len(known)} such ids): remove it first")
         self._n_bits = codes.n_bits
+        if len(codes):
+            self._segments.append(Segment.build(as_words(codes), codes.ids, codes.n_bits))
+            while len(self._segments) > 1 and len(self._segments[-2].ids) < _MERGE * len(self._segments[-1].ids):
+                self._segments[-2:] = [_merged(self._segments[-2:], codes.n_bits)]
+            self._sorted_ids = None
         return self
 
-    def remove(self, ids: NDArray[np.int64] | list[int]) -> "HammingIndex":
+    def remove(self, ids: IdsLike) -> "HammingIndex":
         """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself."""
-        gone = np.unique(np.asarray(ids))
-        if gone.size and gone.dtype.kind not in "iu":
-            raise DtypeError(f"ids must be whole numbers, got {gone.dtype}")
-        missing = np.setdiff1d(gone, self._ids)
+        gone = _as_ids(ids)
+        missing = gone[~_in_sorted(gone, self.ids)]
         if len(missing):
             raise InputError(f"id {missing[0]} is not in the index ({len(missing)} such ids)")
-        keep = ~np.isin(self._ids, gone)
-        self._words, self._ids = self._words[keep], self._ids[keep]
+        if len(gone):
+            kept = [segment.without(gone) for segment in self._segments]
+            self._segments = [
+                segment if 2 * segment.n_living > len(segment.ids) else _merged([segment], segment.n_bits)
+                for segment in kept
+                if segment.n_living
+            ]
+            self._sorted_ids = self.ids[~_in_sorted(self.ids, gone)]
         return self
 
-    def search(self, queries: Codes, k: int) -> Matches:
-        """Return the k nearest codes of each query (all of them if there are fewer), ties by id."""
+    def search(self, queries: Codes, k: int, *, among: IdsLike | NDArray[np.bool_] | None = None) -> Matches:
+        """Return the k nearest codes of each query (all of them if there are fewer), ties by id.
+
+        `among` leaves only some ids to be found: these ids, or a boolean mask over `ids`.
+        """
         if k < 1:
             raise InputError(f"k must be at least 1, got {k}")
         self._check_width(queries)
-        k = min(k, len(self))
-        distances = np.empty((len(queries), k), np.int32)
-        ids = np.empty((len(queries), k), np.int64)
-        if k == 0:
-            return Matches(distances, ids)
+        chosen = self._chosen(among)
         words = as_words(queries)
-        step = max(1, _BLOCK // len(self))
-        for begin in range(0, len(queries), step):
-            rows = slice(begin, begin + step)
-            block = hamming(words[rows], self._words)
-            # rows are ordered by id, so (distance, row) orders by (distance, id), and the pair fits one integer
-            keys = block.astype(np.int64) * len(self) + np.arange(len(self))
-            nearest = np.sort(np.partition(keys, k - 1, axis=1)[:, :k], axis=1)
-            distances[rows], position = np.divmod(nearest, len(self))
-            ids[rows] = self._ids[position]
+        parts = [segment.search(words, k, chosen, self._tables) for segment in self._segments]
+        empty = np.empty((len(queries), 0), np.int64)
+        distances = np.concatenate([empty.astype(np.int32), *(part[0] for part in parts)], axis=1)
+        ids = np.concatenate([empty, *(part[1] for part in parts)], axis=1)
+        if len(parts) > 1:
+            order = np.lexsort((ids, distances), axis=1)[:, :k]
+            distances, ids = np.take_along_axis(distances, order, axis=1), np.take_along_axis(ids, order, axis=1)
         return Matches(distances, ids)
 
-    def within(self, queries: Codes, radius: int) -> Neighbourhoods:
-        """Return every code at distance ≤ radius of each query, nearest first, ties by id."""
+    def within(
+        self, queries: Codes, radius: int, *, among: IdsLike | NDArray[np.bool_] | None = None
+    ) -> Neighbourhoods:
+        """Return every code at distance ≤ radius of each query, nearest first, ties by id; `among` as in `search`."""
         if radius < 0:
             raise InputError(f"radius must be at least 0, got {radius}")
         self._check_width(queries)
+        chosen = self._chosen(among)
         words = as_words(queries)
-        counts: list[int] = [0]
-        distances, ids = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-        for word in words:
-            near = hamming(word[None], self._words)[0] if len(self) else np.empty(0, np.int32)
-            hits = np.flatnonzero(near <= radius)
-            hits = hits[np.argsort(near[hits], kind="stable")]
-            counts.append(len(hits))
-            distances.append(near[hits])
-            ids.append(self._ids[hits])
-        return Neighbourhoods(np.cumsum(counts), np.concatenate(distances), np.concatenate(ids))
+        radius = min(radius, queries.n_bits)
+        parts = [segment.within(words, radius, chosen) for segment in self._segments]
+        if len(parts) == 1:
+            return Neighbourhoods(*parts[0])
+        row = np.concatenate(
+            [np.empty(0, np.int64), *(np.repeat(np.arange(len(queries)), np.diff(p[0])) for p in parts)]
+        )
+        distances = np.concatenate([np.empty(0, np.int32), *(part[1] for part in parts)])
+        ids = np.concatenate([np.empty(0, np.int64), *(part[2] for part in parts)])
+        order = np.lexsort((ids, distances, row))
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
+        return Neighbourhoods(offsets, distances[order], ids[order])
 
     def save(self, path: str | Path) -> None:
         """Write the index to one file, atomically."""
-        save_arrays(
-            Path(path),
-            _KIND,
-            _VERSION,
-            {"words": self._words.view(np.int64), "ids": self._ids},
-            {"n_bits": self._n_bits},
-        )
+        arrays: dict[str, NDArray[Any]] = {}
+        if self._segments:
+            whole = self._segments[0]
+            if len(self._segments) > 1 or len(whole.living):
+                whole = _merged(self._segments, whole.n_bits)
+                self._segments = [whole]
+            words = whole.words.view(np.int32 if whole.words.dtype == np.uint32 else np.int64)
+            arrays = {"words": words, "ids": whole.ids, "starts": whole.starts}
+        save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self._n_bits})
 
     @classmethod
-    def load(cls, path: str | Path) -> "HammingIndex":
-        """Read an index written by `save`."""
-        file = load_arrays(Path(path), _KIND, _VERSION)
-        index = cls()
+    def load(cls, path: str | Path, *, tables: bool = True) -> "HammingIndex":
+        """Open an index written by `save`: checked, and memory-mapped, so that it is read from disk as it is used."""
+        file = load_arrays(Path(path), _KIND, _VERSION, memory_map=True)
+        index = cls(tables=tables)
         index._n_bits = file.metadata["n_bits"]
-        index._words, index._ids = file.arrays["words"].view(np.uint64), file.arrays["ids"]
+        if file.arrays:
+            words = file.arrays["words"]
+            words = words.view(np.uint32 if words.dtype == np.int32 else np.uint64)
+            index._segments = [
+                Segment(
+                    words, file.arrays["starts"], file.arrays["ids"], np.empty(0, np.bool_), file.metadata["n_bits"]
+                )
+            ]
+            index._sorted_ids = None
         return index
+
+    def _chosen(self, among: IdsLike | NDArray[np.bool_] | None) -> NDArray[np.int64] | None:
+        if among is None:
+            return None
+        array = np.asarray(among)
+        if array.dtype != np.bool_:
+            return _as_ids(array)
+        if array.shape != (len(self),):
+            raise InputError(f"a mask must have one entry for each of the {len(self)} ids, got shape {array.shape}")
+        chosen: NDArray[np.int64] = self.ids[array]
+        return chosen
 
     def _check_width(self, codes: Codes) -> None:
         if self._n_bits is not None and codes.n_bits != self._n_bits:
             raise InputError(f"the index holds {self._n_bits}-bit codes, got {codes.n_bits}-bit ones")
 
 
-def as_words(codes: Codes) -> NDArray[np.uint64]:
-    """Return the codes as 64-bit words, zero-padded: (n, ceil(n_bits / 64)). Padding does not change distances."""
-    n, width = codes.bits.shape
-    padded = np.zeros((n, -(-width // 8) * 8), np.uint8)
-    padded[:, :width] = codes.bits
-    return padded.view(np.uint64)
+def _merged(segments: Sequence[Segment], n_bits: int) -> Segment:
+    parts = [segment.expanded() for segment in segments]
+    words, ids = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
+    return Segment.build(words, ids, n_bits)
 
 
-def hamming(queries: NDArray[np.uint64], database: NDArray[np.uint64]) -> NDArray[np.int32]:
-    """Return the Hamming distances of two sets of words: (queries, database)."""
-    total = np.zeros((len(queries), len(database)), np.int32)
-    for word in range(queries.shape[1]):
-        total += np.bitwise_count(queries[:, word, None] ^ database[None, :, word])
-    return total
+def _as_ids(ids: IdsLike) -> NDArray[np.int64]:
+    array = np.unique(np.asarray(ids))
+    if array.size and array.dtype.kind not in "iu":
+        raise DtypeError(f"ids must be whole numbers, got {array.dtype}")
+    return array.astype(np.int64)
+
+
+def _in_sorted(values: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which values occur in an ascending array."""
+    if not len(ascending):
+        return np.zeros(len(values), bool)
+    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.asarray(ascending[at] == values)

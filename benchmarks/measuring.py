@@ -1,0 +1,82 @@
+"""What the benchmarks share: codes to measure on, a clock, and the memory of a piece of work."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh import Codes
+
+Labels = NDArray[np.uint8]
+
+
+def random_codes(n: int, n_bits: int, rng: np.random.Generator) -> Codes:
+    """Return codes of independent fair bits: hardly two alike."""
+    return Codes(np.packbits(rng.integers(0, 2, (n, n_bits), np.uint8), axis=1, bitorder="little"), n_bits)
+
+
+def learned_codes(classes: NDArray[np.int64], n_bits: int, distinct: float, rng: np.random.Generator) -> Codes:
+    """Return codes as learned ones are: near their class's centre, exactly a share `distinct` of them different.
+
+    Each class has a random centre; its codes are the centre with some bits flipped. Of the different codes each occurs
+    once, and the other images take one of their class by a power law, so a few codes are very common.
+    """
+    n_classes = int(classes.max()) + 1
+    wanted = min(round(distinct * len(classes)), 2**n_bits if n_bits < 60 else len(classes))
+    centres = rng.integers(0, 2, (n_classes, n_bits), np.uint8)
+    pool = np.empty((0, -(-n_bits // 8)), np.uint8)
+    owner = np.empty(0, np.int64)
+    spread = 0.12
+    while len(pool) < wanted:
+        own = rng.integers(0, n_classes, 2 * (wanted - len(pool)) + 64)
+        flips = rng.random((len(own), n_bits)) < spread
+        fresh = np.packbits(centres[own] ^ flips, axis=1, bitorder="little")
+        pool, owner = np.concatenate([pool, fresh]), np.concatenate([owner, own])
+        _, first = np.unique(pool, axis=0, return_index=True)
+        first = np.sort(first)[:wanted]
+        pool, owner = pool[first], owner[first]
+        spread = min(0.5, spread * 1.1)
+    chosen = np.empty(len(classes), np.int64)
+    for k in range(n_classes):
+        images, codes = np.flatnonzero(classes == k), np.flatnonzero(owner == k)
+        popularity = 1 / (1 + np.arange(len(codes)))
+        chosen[images] = rng.choice(codes, len(images), p=popularity / popularity.sum())
+    chosen[rng.permutation(len(classes))[:wanted]] = np.arange(wanted)
+    missing = np.setdiff1d(np.arange(wanted), chosen)
+    assert len(missing) == 0, "every code occurs"
+    return Codes(pool[chosen], n_bits)
+
+
+def seconds(work: Callable[[], Any], repeat: int = 3) -> float:
+    """Return the shortest time of a few runs."""
+    best = float("inf")
+    for _ in range(repeat):
+        began = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def megabytes_beyond(work: Callable[[], Any]) -> float:
+    """Return how far the process's memory rises above what it holds now while it does the work (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = _status("VmRSS")
+    work()
+    return max(0.0, (_status("VmHWM") - before) / 1024)
+
+
+def table(rows: Sequence[dict[str, str]]) -> str:
+    """Return rows as a Markdown table."""
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns), *([row[column] for column in columns] for row in rows)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _status(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise KeyError(name)

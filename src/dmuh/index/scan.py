@@ -1,0 +1,255 @@
+"""Compiled search over distinct codes: a scan that keeps what may still be among the k nearest.
+
+Codes stand in the order of their smallest id, so that of equal distances the earlier code has the smaller first id.
+The passes release the interpreter's lock and take a range of queries, so that threads can share the work.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dmuh.index.bits import popcount
+
+_CHUNK = 8192  # codes that stay in the cache while a block of queries passes over them
+_BLOCK = 16  # queries in such a block
+
+Array = NDArray[Any]
+
+
+@njit(nogil=True, cache=True, inline="always")
+def distance(words: Array, j: int, queries: Array, i: int) -> Any:
+    """Return the Hamming distance of code j and query i."""
+    total = popcount(words[0, j] ^ queries[0, i])
+    for w in range(1, words.shape[0]):
+        total += popcount(words[w, j] ^ queries[w, i])
+    return total
+
+
+@njit(nogil=True, cache=True)
+def nearest(
+    words: Array, starts: Array, ids: Array, alive: Array, living: Array, queries: Array, first: int, last: int,
+    n_bits: int, distances: Array, found: Array,
+) -> None:  # fmt: skip
+    """Find the k nearest ids of the queries first…last, in the order of (distance, id).
+
+    words      (w, c) distinct codes
+    starts     int64 (c + 1,) where the ids of each code begin in `ids`, or empty: one id a code
+    ids        int64 (n,), ascending for each code
+    alive      int64 (c,) how many ids of a code may be found, and living bool (n,) which, or both empty: all
+    distances  int32 (q, k) and found int64 (q, k) are filled; at least k ids are there to be found
+    """
+    n_codes, k = words.shape[1], found.shape[1]
+    single = len(starts) == 0 and len(alive) == 0
+    capacity = 4 * k + 1024
+    codes = np.empty((_BLOCK, capacity), np.int64)
+    away = np.empty((_BLOCK, capacity), np.int32)
+    n_kept = np.zeros(_BLOCK, np.int64)
+    seen = np.zeros((_BLOCK, n_bits + 2), np.int64)  # ids seen at each distance
+    limit = np.zeros(_BLOCK, np.int64)  # what is farther cannot be among the nearest any more
+    nearer = np.zeros(_BLOCK, np.int64)  # ids seen below the limit
+    for block in range(first, last, _BLOCK):
+        n_kept[:], seen[:], limit[:], nearer[:] = 0, 0, n_bits, 0
+        for begin in range(0, n_codes, _CHUNK):
+            end = min(begin + _CHUNK, n_codes)
+            for b in range(min(_BLOCK, last - block)):
+                i = block + b
+                while n_kept[b] + _CHUNK > codes.shape[1]:
+                    if _forget(codes[b], away[b], n_kept, b, limit[b]) + _CHUNK > codes.shape[1]:
+                        codes, away = wider(codes), wider(away)
+                n_kept[b], limit[b], nearer[b] = _scan_chunk(
+                    words, starts, alive, single, begin, end, queries, i, k, codes[b], away[b], n_kept[b], seen[b],
+                    limit[b], nearer[b],
+                )  # fmt: skip
+        for b in range(min(_BLOCK, last - block)):
+            i = block + b
+            order(
+                starts, ids, living, codes[b, : n_kept[b]], away[b, : n_kept[b]], seen[b], limit[b], k, distances[i],
+                found[i],
+            )  # fmt: skip
+
+
+@njit(nogil=True, cache=True)
+def _next_near(words: Array, query: Any, begin: int, even: int, reach: int) -> Any:
+    """Return the first of the fours from `begin` in which a code is within reach, or `even` (unsigned: no checks)."""
+    j = np.uintp(begin)
+    while j < np.uintp(even):
+        if (
+            (np.int64(popcount(words[j] ^ query)) <= reach)
+            | (np.int64(popcount(words[j + np.uintp(1)] ^ query)) <= reach)
+            | (np.int64(popcount(words[j + np.uintp(2)] ^ query)) <= reach)
+            | (np.int64(popcount(words[j + np.uintp(3)] ^ query)) <= reach)
+        ):
+            return np.int64(j)
+        j += np.uintp(4)
+    return np.int64(j)
+
+
+@njit(nogil=True, cache=True)
+def _next_near_pair(low: Array, high: Array, query: Any, other: Any, begin: int, even: int, reach: int) -> Any:
+    """Return the same for codes of two words."""
+    j = np.uintp(begin)
+    while j < np.uintp(even):
+        a, b, c = j + np.uintp(1), j + np.uintp(2), j + np.uintp(3)
+        if (
+            (np.int64(popcount(low[j] ^ query) + popcount(high[j] ^ other)) <= reach)
+            | (np.int64(popcount(low[a] ^ query) + popcount(high[a] ^ other)) <= reach)
+            | (np.int64(popcount(low[b] ^ query) + popcount(high[b] ^ other)) <= reach)
+            | (np.int64(popcount(low[c] ^ query) + popcount(high[c] ^ other)) <= reach)
+        ):
+            return np.int64(j)
+        j += np.uintp(4)
+    return np.int64(j)
+
+
+@njit(nogil=True, cache=True)
+def _scan_chunk(
+    words: Array, starts: Array, alive: Array, single: bool, begin: int, end: int, queries: Array, i: int, k: int,
+    codes: Array, away: Array, n_kept: int, seen: Array, limit: int, nearer: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Keep the codes begin…end that are within the limit of query i, lowering the limit as more are seen."""
+    even = begin + (end - begin) // 4 * 4
+    reach = limit  # the distance up to which a code is looked at
+    if single and nearer + seen[limit] >= k:
+        reach = limit - 1  # ties at the limit have larger ids than those that are kept
+    j = begin
+    while j < end:
+        if words.shape[0] == 1:
+            j = _next_near(words[0], queries[0, i], j, even, reach)
+            stop = min(j + 4, end)
+        elif words.shape[0] == 2:
+            j = _next_near_pair(words[0], words[1], queries[0, i], queries[1, i], j, even, reach)
+            stop = min(j + 4, end)
+        else:
+            stop = end
+        while j < stop:
+            d = np.int64(distance(words, j, queries, i))
+            if d <= reach:
+                n = n_ids(starts, alive, j)
+                if n > 0:
+                    codes[n_kept], away[n_kept] = j, d
+                    n_kept += 1
+                    seen[d] += n
+                    if d < limit:
+                        nearer += n
+                    while nearer >= k:
+                        limit -= 1
+                        nearer -= seen[limit]
+                    reach = limit - 1 if single and nearer + seen[limit] >= k else limit
+            j += 1
+    return n_kept, limit, nearer
+
+
+@njit(nogil=True, cache=True, inline="always")
+def n_ids(starts: Array, alive: Array, j: int) -> Any:
+    """Return how many ids of code j may be found."""
+    if len(alive):
+        return np.int64(alive[j])
+    if len(starts):
+        return starts[j + 1] - starts[j]
+    return np.int64(1)
+
+
+@njit(nogil=True, cache=True)
+def _forget(codes: Array, away: Array, n_kept: Array, b: int, limit: int) -> Any:
+    """Drop the codes beyond the limit; return how many are left."""
+    left = 0
+    for at in range(n_kept[b]):
+        if away[at] <= limit:
+            codes[left], away[left] = codes[at], away[at]
+            left += 1
+    n_kept[b] = left
+    return left
+
+
+@njit(nogil=True, cache=True)
+def wider(array: Array) -> Array:
+    """Return the array with more than twice its columns."""
+    wide = np.empty((array.shape[0], 2 * array.shape[1] + _CHUNK), array.dtype)
+    wide[:, : array.shape[1]] = array
+    return wide
+
+
+@njit(nogil=True, cache=True)
+def order(
+    starts: Array, ids: Array, living: Array, codes: Array, away: Array, seen: Array, limit: int, k: int,
+    distances: Array, found: Array,
+) -> None:  # fmt: skip
+    """Write the k nearest ids of the codes kept: all below the limit, and the smallest ids at the limit."""
+    place = np.zeros(limit + 2, np.int64)
+    for d in range(limit):
+        place[d + 1] = place[d] + seen[d]
+    wanted = k - place[limit]  # ids to take at the limit
+    ties = np.empty(2 * wanted + 1024, np.int64)
+    n_ties: Any = 0
+    bounded = False
+    bound: Any = ids[0]
+    ends = place.copy()
+    for at in range(len(codes)):
+        d, j = away[at], codes[at]
+        if d > limit or (d == limit and wanted == 0):
+            continue
+        begin, end = (starts[j], starts[j + 1]) if len(starts) else (j, j + 1)
+        if d < limit:
+            for e in range(begin, end):
+                if len(living) == 0 or living[e]:
+                    found[ends[d]] = ids[e]
+                    ends[d] += 1
+            continue
+        taken = 0
+        for e in range(begin, end):
+            if taken == wanted or (bounded and ids[e] > bound):
+                break
+            if len(living) == 0 or living[e]:
+                if n_ties == len(ties):
+                    ties[:n_ties].sort()
+                    n_ties, bound, bounded = wanted, ties[wanted - 1], True
+                    if ids[e] > bound:
+                        break
+                ties[n_ties] = ids[e]
+                n_ties += 1
+                taken += 1
+    for d in range(limit):
+        found[place[d] : place[d + 1]].sort()
+        distances[place[d] : place[d + 1]] = d
+    ties[:n_ties].sort()
+    found[place[limit] : k] = ties[:wanted]
+    distances[place[limit] : k] = limit
+
+
+@njit(nogil=True, cache=True)
+def count_within(
+    words: Array, starts: Array, alive: Array, queries: Array, first: int, last: int, radius: int, seen: Array
+) -> None:
+    """Count the ids at each distance up to the radius: seen int64 (q, radius + 1) for the queries first…last."""
+    for i in range(first, last):
+        for j in range(words.shape[1]):
+            d = np.int64(distance(words, j, queries, i))
+            if d <= radius:
+                seen[i, d] += n_ids(starts, alive, j)
+
+
+@njit(nogil=True, cache=True)
+def collect_within(
+    words: Array, starts: Array, ids: Array, living: Array, queries: Array, first: int, last: int, radius: int,
+    place: Array, distances: Array, found: Array,
+) -> None:  # fmt: skip
+    """Write the ids within the radius in the order of (distance, id).
+
+    place int64 (q, radius + 2) says where in `found` those of each query and distance begin.
+    """
+    ends = np.empty(radius + 1, np.int64)
+    for i in range(first, last):
+        ends[:] = place[i, :-1]
+        for j in range(words.shape[1]):
+            d = np.int64(distance(words, j, queries, i))
+            if d <= radius:
+                begin, end = (starts[j], starts[j + 1]) if len(starts) else (j, j + 1)
+                for e in range(begin, end):
+                    if len(living) == 0 or living[e]:
+                        found[ends[d]] = ids[e]
+                        ends[d] += 1
+        for away in range(radius + 1):
+            found[place[i, away] : place[i, away + 1]].sort()
+            distances[place[i, away] : place[i, away + 1]] = away
