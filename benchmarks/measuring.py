@@ -43,11 +43,16 @@ def learned_codes(classes: NDArray[np.int64], n_bits: int, distinct: float, rng:
     for k in range(n_classes):
         images, codes = np.flatnonzero(classes == k), np.flatnonzero(owner == k)
         popularity = 1 / (1 + np.arange(len(codes)))
-        chosen[images] = rng.choice(codes, len(images), p=popularity / popularity.sum())
-    chosen[rng.permutation(len(classes))[:wanted]] = np.arange(wanted)
-    missing = np.setdiff1d(np.arange(wanted), chosen)
-    assert len(missing) == 0, "every code occurs"
+        others = rng.choice(codes, len(images) - len(codes), p=popularity / popularity.sum())
+        chosen[rng.permutation(images)] = np.concatenate([codes, others])
+    assert len(np.unique(chosen)) == wanted
     return Codes(pool[chosen], n_bits)
+
+
+def near_codes(codes: Codes, n: int, rng: np.random.Generator) -> Codes:
+    """Return n queries of the same kind: some of the codes, each with a few bits flipped."""
+    chosen = codes.unpack()[rng.integers(0, len(codes), n)] ^ (rng.random((n, codes.n_bits)) < 0.02)
+    return Codes(np.packbits(chosen, axis=1, bitorder="little"), codes.n_bits)
 
 
 def seconds(work: Callable[[], Any], repeat: int = 3) -> float:

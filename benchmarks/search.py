@@ -15,7 +15,7 @@ from pathlib import Path
 
 import faiss
 import numpy as np
-from measuring import learned_codes, random_codes, seconds, table
+from measuring import learned_codes, near_codes, random_codes, seconds, table
 from numpy.typing import NDArray
 
 from dmuh import Codes, HammingIndex
@@ -35,17 +35,21 @@ def flat(codes: Codes) -> "faiss.IndexBinaryFlat":
     return index
 
 
+def data(kind: str, n: int, n_queries: int, n_bits: int, rng: np.random.Generator) -> tuple[Codes, Codes]:
+    """Return database and query codes of a kind."""
+    if kind == "random":
+        return random_codes(n, n_bits, rng), random_codes(n_queries, n_bits, rng)
+    learned = learned_codes(rng.integers(0, 14, n), n_bits, 0.2, rng)
+    return learned, near_codes(learned, n_queries, rng)
+
+
 def exact_rows(n: int, n_queries: int) -> list[dict[str, str]]:
     """Compare exact search over code lengths, on random and on learned-like codes."""
     rows = []
     rng = np.random.default_rng(0)
     for kind in ("random", "learned-like, 20% distinct"):
         for n_bits in (12, 24, 32, 48, 64, 128):
-            if kind == "random":
-                codes = random_codes(n + n_queries, n_bits, rng)
-            else:
-                codes = learned_codes(rng.integers(0, 14, n + n_queries), n_bits, 0.2, rng)
-            database, queries = Codes(codes.bits[:n], n_bits), Codes(codes.bits[n:], n_bits)
+            database, queries = data(kind, n, n_queries, n_bits, rng)
             peer, ours = flat(database), HammingIndex().add(database)
             ours.search(queries, K)
             distances, _ = peer.search(padded(queries), K)
@@ -69,9 +73,7 @@ def approximate_rows(n: int, n_queries: int) -> list[dict[str, str]]:
     rng = np.random.default_rng(0)
     rows = []
     for kind in ("random", "learned-like, 20% distinct"):
-        classes = rng.integers(0, 14, n + n_queries)
-        codes = random_codes(n + n_queries, 64, rng) if kind == "random" else learned_codes(classes, 64, 0.2, rng)
-        database, queries = Codes(codes.bits[:n], 64), Codes(codes.bits[n:], 64)
+        database, queries = data(kind, n, n_queries, 64, rng)
         exact = HammingIndex().add(database)
         farthest = exact.search(queries, K).distances[:, -1:]
         ivf = faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(64), 64, 1024)
@@ -80,7 +82,9 @@ def approximate_rows(n: int, n_queries: int) -> list[dict[str, str]]:
         ivf.nprobe = 32
         hnsw = faiss.IndexBinaryHNSW(64, 16)
         for name, index in (("IndexBinaryIVF, 1024 lists, 32 probed", ivf), ("IndexBinaryHNSW, M = 16", hnsw)):
+            all_threads()
             index.add(padded(database))
+            one_thread()
             distances, _ = index.search(padded(queries), K)
             recall = float(((distances <= farthest) & (distances >= 0)).mean())
             peer_time = seconds(lambda: index.search(padded(queries), K)) / n_queries  # noqa: B023
@@ -95,6 +99,44 @@ def approximate_rows(n: int, n_queries: int) -> list[dict[str, str]]:
             )
             print(rows[-1], file=sys.stderr, flush=True)
     return rows
+
+
+def large_rows(n: int, n_queries: int) -> list[dict[str, str]]:
+    """Compare the two exact routes through a large index: scanning it, and the tables that it makes for itself."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for kind in ("random", "learned-like, 20% distinct"):
+        database, queries = data(kind, n, n_queries, 64, rng)
+        scanned, filed = HammingIndex(tables=False).add(database), HammingIndex().add(database)
+        for _ in range(4):  # tables are made after some hundred queries
+            answer = filed.search(queries, K)
+        assert np.array_equal(answer.ids, scanned.search(queries, K).ids)
+        one_thread()
+        scan_time = seconds(lambda: scanned.search(queries, K), 1) / n_queries  # noqa: B023
+        table_time = seconds(lambda: filed.search(queries, K), 1) / n_queries  # noqa: B023
+        all_threads()
+        rows.append(
+            {
+                f"top {K} of {n:,} codes of 64 bits": kind,
+                "scan": f"{scan_time * 1e3:.2f} ms",
+                "tables": f"{table_time * 1e3:.3f} ms",
+                "ratio": f"{scan_time / table_time:.1f}×",
+            }
+        )
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def one_thread() -> None:
+    """Leave both engines one core."""
+    os.sched_setaffinity(0, {0})
+    faiss.omp_set_num_threads(1)
+
+
+def all_threads() -> None:
+    """Give both engines all cores."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    faiss.omp_set_num_threads(os.cpu_count() or 1)
 
 
 def opening_row(n: int) -> dict[str, str]:
@@ -114,9 +156,10 @@ def opening_row(n: int) -> dict[str, str]:
 def main(n: int = 1_000_000, n_queries: int = 200) -> None:
     """Measure and print the tables."""
     opening = opening_row(10 * n)
-    os.sched_setaffinity(0, {0})
-    faiss.omp_set_num_threads(1)
-    print(table(exact_rows(n, n_queries)), table(approximate_rows(n, n_queries)), table([opening]), sep="\n\n")
+    large = large_rows(10 * n, n_queries)
+    approximate = approximate_rows(n, n_queries)
+    one_thread()
+    print(table(exact_rows(n, n_queries)), table(approximate), table(large), table([opening]), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -108,6 +108,13 @@ def _count_labelled_run(
         even = begin + (end - begin) // 4 * 4
         row, q, low, high, a, b = words[0], queries[0, i], labels[0], labels[1], asked[i, 0], asked[i, 1]
         j = np.uintp(begin)
+        while b == zero and j < np.uintp(even):  # most queries have none of the labels beyond 64
+            j1, j2, j3 = j + np.uintp(1), j + np.uintp(2), j + np.uintp(3)
+            sub[0, _bin(popcount(row[j] ^ q), low[j] & a)] += one
+            sub[1, _bin(popcount(row[j1] ^ q), low[j1] & a)] += one
+            sub[2, _bin(popcount(row[j2] ^ q), low[j2] & a)] += one
+            sub[3, _bin(popcount(row[j3] ^ q), low[j3] & a)] += one
+            j += np.uintp(4)
         while j < np.uintp(even):
             j1, j2, j3 = j + np.uintp(1), j + np.uintp(2), j + np.uintp(3)
             sub[0, _bin(popcount(row[j] ^ q), (low[j] & a) | (high[j] & b))] += one
