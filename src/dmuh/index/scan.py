@@ -50,7 +50,10 @@ def nearest(
     limit = np.zeros(_BLOCK, np.int64)  # what is farther cannot be among the nearest any more
     nearer = np.zeros(_BLOCK, np.int64)  # ids seen below the limit
     for block in range(first, last, _BLOCK):
-        n_kept[:], seen[:], limit[:], nearer[:] = 0, 0, n_bits, 0
+        for b in range(_BLOCK):
+            n_kept[b], limit[b], nearer[b] = 0, n_bits, 0
+            for d in range(n_bits + 2):
+                seen[b, d] = 0
         for begin in range(0, n_codes, _CHUNK):
             end = min(begin + _CHUNK, n_codes)
             for b in range(min(_BLOCK, last - block)):
@@ -64,10 +67,7 @@ def nearest(
                 )  # fmt: skip
         for b in range(min(_BLOCK, last - block)):
             i = block + b
-            order(
-                starts, ids, living, codes[b, : n_kept[b]], away[b, : n_kept[b]], seen[b], limit[b], k, distances[i],
-                found[i],
-            )  # fmt: skip
+            order(starts, ids, living, codes[b], away[b], n_kept[b], seen[b], limit[b], k, distances[i], found[i])
 
 
 @njit(nogil=True, cache=True)
@@ -172,25 +172,32 @@ def wider(array: Array) -> Array:
 
 
 @njit(nogil=True, cache=True)
+def _sort(array: Array) -> None:
+    """Sort in place; compiled once here rather than wherever it is used."""
+    array.sort()
+
+
+@njit(nogil=True, cache=True)
 def order(
-    starts: Array, ids: Array, living: Array, codes: Array, away: Array, seen: Array, limit: int, k: int,
+    starts: Array, ids: Array, living: Array, codes: Array, away: Array, n_kept: int, seen: Array, limit: int, k: int,
     distances: Array, found: Array,
 ) -> None:  # fmt: skip
     """Write the k nearest ids of the codes kept: all below the limit, and the smallest ids at the limit."""
     place = np.zeros(limit + 2, np.int64)
+    ends = np.zeros(limit + 2, np.int64)
     for d in range(limit):
-        place[d + 1] = place[d] + seen[d]
+        place[d + 1] = ends[d + 1] = place[d] + seen[d]
     wanted = k - place[limit]  # ids to take at the limit
     ties = np.empty(2 * wanted + 1024, np.int64)
     n_ties: Any = 0
     bounded = False
     bound: Any = ids[0]
-    ends = place.copy()
-    for at in range(len(codes)):
+    for at in range(n_kept):
         d, j = away[at], codes[at]
         if d > limit or (d == limit and wanted == 0):
             continue
-        begin, end = (starts[j], starts[j + 1]) if len(starts) else (j, j + 1)
+        begin = starts[j] if len(starts) else j
+        end = starts[j + 1] if len(starts) else j + 1
         if d < limit:
             for e in range(begin, end):
                 if len(living) == 0 or living[e]:
@@ -203,19 +210,21 @@ def order(
                 break
             if len(living) == 0 or living[e]:
                 if n_ties == len(ties):
-                    ties[:n_ties].sort()
+                    _sort(ties[:n_ties])
                     n_ties, bound, bounded = wanted, ties[wanted - 1], True
                     if ids[e] > bound:
                         break
                 ties[n_ties] = ids[e]
                 n_ties += 1
                 taken += 1
-    for d in range(limit):
-        found[place[d] : place[d + 1]].sort()
-        distances[place[d] : place[d + 1]] = d
-    ties[:n_ties].sort()
-    found[place[limit] : k] = ties[:wanted]
-    distances[place[limit] : k] = limit
+    _sort(ties[:n_ties])
+    for t in range(wanted):
+        found[place[limit] + t] = ties[t]
+    for d in range(limit + 1):
+        last = place[d + 1] if d < limit else k
+        _sort(found[place[d] : last])
+        for at in range(place[d], last):
+            distances[at] = d
 
 
 @njit(nogil=True, cache=True)
@@ -241,15 +250,18 @@ def collect_within(
     """
     ends = np.empty(radius + 1, np.int64)
     for i in range(first, last):
-        ends[:] = place[i, :-1]
+        for away in range(radius + 1):
+            ends[away] = place[i, away]
         for j in range(words.shape[1]):
             d = np.int64(distance(words, j, queries, i))
             if d <= radius:
-                begin, end = (starts[j], starts[j + 1]) if len(starts) else (j, j + 1)
+                begin = starts[j] if len(starts) else j
+                end = starts[j + 1] if len(starts) else j + 1
                 for e in range(begin, end):
                     if len(living) == 0 or living[e]:
                         found[ends[d]] = ids[e]
                         ends[d] += 1
         for away in range(radius + 1):
-            found[place[i, away] : place[i, away + 1]].sort()
-            distances[place[i, away] : place[i, away + 1]] = away
+            _sort(found[place[i, away] : place[i, away + 1]])
+            for at in range(place[i, away], place[i, away + 1]):
+                distances[at] = away

@@ -86,7 +86,8 @@ def nearest_in_tables(
     away = np.empty((1, 4 * k + 4096), np.int32)
     seen = np.zeros(n_bits + 2, np.int64)
     for i in range(first, last):
-        seen[:] = 0
+        for bit in range(n_bits + 2):
+            seen[bit] = 0
         n_kept, looked, limit, nearer = 0, 0, n_bits, 0  # as in the scan: what is beyond the limit is not needed
         done[i] = False
         for s in range(17):
@@ -126,9 +127,10 @@ def nearest_in_tables(
                 break
         if done[i]:
             # codes at equal distance in the order of their smallest id, as the ordering expects them
-            near = np.flatnonzero(away[0, :n_kept] <= limit)
-            by_code = near[np.argsort(codes[0, :n_kept][near])]
-            order(starts, ids, living, codes[0][by_code], away[0][by_code], seen, limit, k, distances[i], found[i])
+            by_code = np.argsort(codes[0, :n_kept])
+            order(
+                starts, ids, living, codes[0][by_code], away[0][by_code], n_kept, seen, limit, k, distances[i], found[i]
+            )
 
 
 @njit(nogil=True, cache=True, inline="always")
