@@ -77,4 +77,5 @@ def test_a_run_is_measured_on_its_own_split(run, digits):
     assert evaluation.metrics.n_queries == 20
     assert set(evaluation.query.ids.tolist()).isdisjoint(evaluation.database.ids.tolist())
     assert again.metrics.topk == 5
-    assert run.evaluation()["topk"] == 5
+    assert run.evaluation()["topk"] is None  # the run keeps what the default rules give
+    assert run.evaluation()["map"] == evaluation.metrics.map

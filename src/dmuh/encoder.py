@@ -98,8 +98,8 @@ class Evaluation:
 def evaluate_run(run: Run, dataset: Dataset, *, bad: BadImages | None = None, **options: Any) -> Evaluation:
     """Measure a finished run on its own test queries.
 
-    The codes are computed once and kept in the run folder. `options` with the names of `evaluate`'s rules go there, the
-    others to `Hasher.encode`.
+    The codes are computed once and kept in the run folder, and so are the figures by the default rules. `options` with
+    the names of `evaluate`'s rules go there, the others to `Hasher.encode`.
     """
     rules = {name: options.pop(name) for name in ("topk", "ties", "denominator", "ks", "radius") if name in options}
     split = Split.load(run.split_file, dataset.fingerprint())
@@ -112,7 +112,8 @@ def evaluate_run(run: Run, dataset: Dataset, *, bad: BadImages | None = None, **
         parts.append(Codes.load(file))
     query, database = parts
     metrics = evaluate(query, database, dataset.labels[query.ids], dataset.labels[database.ids], **rules)
-    run.save_evaluation({**metrics.to_dict(), "split": split.digest()})
+    if not rules:  # what other rules give is the caller's
+        run.save_evaluation({**metrics.to_dict(), "split": split.digest()})
     return Evaluation(metrics, query, database)
 
 

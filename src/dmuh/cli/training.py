@@ -86,14 +86,14 @@ def evaluate(
     query: Annotated[Path | None, typer.Option(help="Instead: codes of labelled queries, by `dmuh encode`.")] = None,
     database: Annotated[Path | None, typer.Option(help="… and of the labelled database.")] = None,
     topk: Annotated[int | None, typer.Option(min=1, help="Cut-off of MAP; without it the whole ranking.")] = None,
-    ties: Annotated[str, typer.Option(help="Order of equal distances: expected or index-order.")] = "expected",
-    denominator: Annotated[str, typer.Option(help="AP@k divided by retrieved or relevant items.")] = "retrieved",
-    radius: Annotated[int, typer.Option(min=0, help="Radius of the hash lookup.")] = 2,
+    ties: Annotated[str | None, typer.Option(help="Order of equal distances: expected (default), index-order.")] = None,
+    denominator: Annotated[str | None, typer.Option(help="AP@k divided by: retrieved (default), relevant.")] = None,
+    radius: Annotated[int | None, typer.Option(min=0, help="Radius of the hash lookup, 2 by default.")] = None,
     data: Annotated[Path | None, typer.Option(help="The run's images, if they moved.")] = None,
     as_json: console.Json = False,
 ) -> None:
     """Measure codes: MAP, precision and recall, with named rules for ties and cut-offs."""
-    rules: dict[str, Any] = {"topk": topk, "ties": ties, "denominator": denominator, "radius": radius}
+    rules = console.given(topk=topk, ties=ties, denominator=denominator, radius=radius)
     if run is not None and query is None and database is None:
         metrics = _evaluate_run(run, data, rules)
     elif run is None and query is not None and database is not None:
