@@ -68,8 +68,8 @@ class ProtocolSettings:
     protocol: str = setting("", "name of the split; empty takes the data set's own")
     query: float | None = setting(None, "query images a class (1 or more), or their fraction (below 1)", above=0)
     train: float | None = setting(None, "training images a class (1 or more), or their fraction (below 1)", above=0)
-    database: str = setting("rest", "what is searched: the remaining images, or those and the training images",
-                            choices=("rest", "rest+train"))  # fmt: skip
+    database: str | None = setting(None, "what is searched: the remaining images, or those and the training images",
+                                   choices=("rest", "rest+train"))  # fmt: skip
     validation: float = setting(0.1, "fraction of the training images held out to watch the training", low=0, high=0.5)
 
 

@@ -59,9 +59,14 @@ class Protocol:
     database: str = "rest"
     validation: float = 0.0
     topk: int | None = None
+    official: bool = False
 
-    def split(self, labels: Labels, seed: int) -> Split:
-        """Draw the split of the images with these labels (N, classes)."""
+    def split(self, labels: Labels, seed: int, test: NDArray[np.bool_] | None = None) -> Split:
+        """Draw the split of the images with these labels (N, classes).
+
+        An `official` protocol asks with the images that the data set's makers set aside, `test` (N,), and trains on and
+        searches all others.
+        """
         labelled: NDArray[np.bool_] = np.asarray(labels.any(axis=1))
         n_classes = int(labels.any(axis=0).sum())
         if n_classes < 2:
@@ -69,9 +74,14 @@ class Protocol:
         rng = np.random.default_rng((seed, 0x5711))  # a stream of its own, apart from weights and order
         free = labelled.copy()
         each = labels.sum(axis=0, dtype=np.int64)
-        query = _draw(labels, free, each, self.query, "query", rng)
-        train = _draw(labels, free, each, self.train, "train", rng)
-        rest = np.flatnonzero(free)
+        if self.official:
+            if test is None:
+                raise DataError("this protocol asks with the data set's own test images, but it sets none aside")
+            query, train, rest = np.flatnonzero(test & free), np.flatnonzero(~test & free), np.flatnonzero(~test & free)
+        else:
+            query = _draw(labels, free, each, self.query, "query", rng)
+            train = _draw(labels, free, each, self.train, "train", rng)
+            rest = np.flatnonzero(free)
         held = np.zeros(len(labels), bool)
         held[train] = True
         validation = rest[:0]
@@ -92,6 +102,9 @@ class Protocol:
 
 PROTOCOLS: dict[str, Protocol] = {
     "stratified": Protocol(0.1, 0.5, "any data set: a tenth of each class asks, half trains, the rest is searched"),
+    "cifar10": Protocol(100, 500, "100 queries and 500 training images a class, the other 54,000 are searched"),
+    "cifar10-59k": Protocol(100, 500, "the same, but training images are searched too: 59,000", database="rest+train"),
+    "cifar10-full": Protocol(0, 0, "10,000 test images ask, 50,000 train and are searched", official=True),
     "mnist5k": Protocol(50, 200, "50 queries and 200 training images a digit, the other 2,500 are searched"),
 }
 
@@ -104,11 +117,13 @@ def protocol_of(settings: ProtocolSettings, dataset: str) -> Protocol:
     if name not in PROTOCOLS:
         raise ConfigError(unknown("protocol", name, PROTOCOLS))
     protocol = PROTOCOLS[name]
+    if protocol.official and (settings.query or settings.train or settings.database):
+        raise ConfigError(f"the protocol {name} is fixed by the data set: leave out query, train and database")
     return replace(
         protocol,
         query=settings.query or protocol.query,
         train=settings.train or protocol.train,
-        database=settings.database,
+        database=settings.database or protocol.database,
         validation=settings.validation,
     )
 

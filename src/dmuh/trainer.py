@@ -75,7 +75,7 @@ def train(
     settings = config.training
     device = choose_device(settings.device)
     data = dataset or load_dataset(config.data)
-    split = protocol_of(config.protocol, config.data.dataset).split(data.labels, settings.seed)
+    split = protocol_of(config.protocol, config.data.dataset).split(data.labels, settings.seed, data.test)
     for note in [*data.notes, *check_split(split, data)]:
         log.warning(note)
     torch.manual_seed(settings.seed)

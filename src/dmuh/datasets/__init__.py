@@ -7,6 +7,7 @@ from typing import cast, get_args
 
 from dmuh.config import DataSettings
 from dmuh.datasets.base import Dataset, Labels, multi_hot, one_hot
+from dmuh.datasets.cifar10 import load_cifar10
 from dmuh.datasets.csv_list import load_csv
 from dmuh.datasets.folder import load_folder, load_images
 from dmuh.datasets.mnist5k import load_mnist5k
@@ -53,6 +54,10 @@ def _csv(settings: DataSettings) -> Dataset:
     )
 
 
+def _cifar10(settings: DataSettings) -> Dataset:
+    return load_cifar10(_path(settings))
+
+
 def _images(settings: DataSettings) -> Dataset:
     return load_images([_path(settings)])
 
@@ -61,6 +66,7 @@ DATASETS: dict[str, Source] = {
     "mnist5k": Source(_mnist5k, "mnist5k", "5,000 MNIST digits, 10 classes; embedded, the default"),
     "folder": Source(_folder, "stratified", "your images, one folder a class"),
     "csv": Source(_csv, "stratified", "your images, listed in a CSV file with one or more labels each"),
+    "cifar10": Source(_cifar10, "cifar10", "CIFAR-10 as distributed: its folder or archive, Python or binary version"),
     "images": Source(_images, "", "your images without labels: to encode, index and search, not to train"),
 }
 

@@ -25,6 +25,7 @@ class Dataset:
     labels    uint8 (N, classes), 1 where the image has the class; also for single-label data
     classes   the names of the columns
     metadata  other columns, each with N values
+    test      bool (N,) which images its makers set aside to test with, where they did
     notes     what was noticed while reading, one sentence each
     """
 
@@ -34,6 +35,7 @@ class Dataset:
     classes: tuple[str, ...]
     metadata: dict[str, list[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    test: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if self.labels.shape != (len(self.images), len(self.classes)):

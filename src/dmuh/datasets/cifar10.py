@@ -1,0 +1,120 @@
+"""cifar10: 60,000 images of 32 × 32 pixels in ten classes, from what its makers distribute.
+
+The folder or the archive of the Python version (cifar-10-batches-py, cifar-10-python.tar.gz) or of the binary version
+(cifar-10-batches-bin, cifar-10-binary.tar.gz). The 50,000 training images come first, then the 10,000 test images.
+
+The Python version is pickled. It is read by an unpickler that knows arrays, lists and texts and nothing else, so that a
+file that is not what it seems cannot run anything.
+"""
+
+import io
+import pickle
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.datasets.base import Dataset, one_hot
+from dmuh.errors import DataError
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_TRAIN = tuple(f"data_batch_{n}" for n in range(1, 6))
+_TEST = "test_batch"
+_BATCH = 10_000
+_PIXELS = 3 * 32 * 32
+
+Read = Callable[[str], bytes]  # the content of a batch, by its name
+
+
+def load_cifar10(source: Path) -> Dataset:
+    """Read the folder, the folder above it, or the archive."""
+    if source.is_dir():
+        return _read_folder(source)
+    try:
+        with tarfile.open(source) as archive:
+            members = {Path(member.name).name: member for member in archive if member.isfile()}
+
+            def read(name: str) -> bytes:
+                file = archive.extractfile(members[name])
+                assert file is not None
+                return file.read()
+
+            return _read(source, set(members), read)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise DataError(f"{source} is not a CIFAR-10 folder or a whole archive of it: {error}") from error
+
+
+def _read_folder(folder: Path) -> Dataset:
+    for inside in (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin"):
+        files = {path.name: path for path in inside.glob("*_batch*")}
+        if files:
+            return _read(inside, set(files), lambda name, files=files: files[name].read_bytes())  # type: ignore[misc]
+    raise DataError(
+        f"{folder} holds no CIFAR-10: expected data_batch_1 … data_batch_5 and test_batch in it, or in "
+        "cifar-10-batches-py or cifar-10-batches-bin below it"
+    )
+
+
+def _read(source: Path, names: set[str], read: Read) -> Dataset:
+    binary = f"{_TEST}.bin" in names
+    wanted = [f"{name}.bin" if binary else name for name in (*_TRAIN, _TEST)]
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise DataError(f"{source} lacks {', '.join(missing)} of CIFAR-10")
+    images, classes = [], []
+    for name in wanted:
+        pixels, numbers = _from_binary(read(name)) if binary else _from_pickle(read(name), f"{source}: {name}")
+        if pixels.shape != (_BATCH, _PIXELS) or numbers.shape != (_BATCH,) or numbers.max() > 9 or numbers.min() < 0:
+            raise DataError(f"{source}: {name} does not hold {_BATCH:,} images of 3 × 32 × 32 pixels in ten classes")
+        images.append(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        classes.append(numbers)
+    y = np.concatenate(classes)
+    return Dataset(
+        "cifar10", np.concatenate(images), one_hot(y, 10), CLASSES, test=np.arange(len(y)) >= len(_TRAIN) * _BATCH
+    )
+
+
+def _from_binary(content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    if len(content) % (1 + _PIXELS):
+        return np.empty((0, 0), np.uint8), np.empty(0, np.int64)
+    rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
+    return rows[:, 1:], rows[:, 0].astype(np.int64)
+
+
+def _from_pickle(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    try:
+        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        pixels, numbers = batch[b"data"], np.asarray(batch[b"labels"], np.int64)
+    except Exception as error:  # a broken pickle raises nearly anything
+        raise DataError(f"{name} is not a batch of CIFAR-10's Python version: {error}") from error
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
+        raise DataError(f"{name} is not a batch of CIFAR-10's Python version: its data are not pixels")
+    return pixels, numbers
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """An unpickler that makes NumPy arrays, and nothing that could act."""
+
+    _known: dict[tuple[str, str], Any] = {  # noqa: RUF012
+        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+        ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        ("_codecs", "encode"): lambda text, encoding: _latin1(text, encoding),
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a batch may name; anything else is refused."""
+        if (module, name) not in self._known:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no batch needs")
+        return self._known[module, name]
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """Return how pickles of protocol 2 keep bytes."""
+    if encoding not in ("latin1", "latin-1"):
+        raise pickle.UnpicklingError(f"it has a text in {encoding}, which no batch needs")
+    return text.encode("latin1")
