@@ -1,6 +1,7 @@
 """Backbones by name. A new one is a file here with a Backbone, and a line in BACKBONES."""
 
 from dmuh.backbones.base import Backbone
+from dmuh.backbones.efficientnet_lite import EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
 from dmuh.backbones.smallconv import SmallConv
 from dmuh.errors import ConfigError, unknown
 
@@ -8,11 +9,14 @@ __all__ = ["BACKBONES", "Backbone", "create_backbone"]
 
 BACKBONES: dict[str, type[Backbone]] = {
     "smallconv": SmallConv,
+    "efficientnet-lite0": EfficientNetLite0,
+    "efficientnet-lite1": EfficientNetLite1,
+    "efficientnet-lite2": EfficientNetLite2,
 }
 
 
 def create_backbone(name: str, image_size: int | None = None) -> Backbone:
-    """Make a backbone; `image_size` overrides the side of its input."""
+    """Make a backbone with fresh weights; `image_size` overrides the side of its input."""
     if name not in BACKBONES:
         raise ConfigError(unknown("backbone", name, BACKBONES))
     return BACKBONES[name](image_size)

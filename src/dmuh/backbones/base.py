@@ -29,6 +29,9 @@ class Backbone(nn.Module, abc.ABC):
     def __init__(self, image_size: int | None = None) -> None:
         super().__init__()
 
+    def load_pretrained(self) -> None:  # nothing to do for one that starts from scratch
+        """Take up the weights that were learned elsewhere."""
+
     @abc.abstractmethod
     def forward(self, images: Tensor) -> Tensor:
         """Compute the features."""
