@@ -59,6 +59,7 @@ class DataSettings:
         "", "csv: column with the labels; empty looks for labels, label, class, then 0/1 columns"
     )
     label_separator: str = setting("", "csv: what separates labels in that column; empty means ;")
+    clothing_labels: str = setting("noisy", "clothing1m: which labels are read", choices=("noisy", "clean"))
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from dmuh.datasets import Dataset
 from dmuh.images import BadImages, ImageLike, Images, OnBadImage
 from dmuh.metrics import Metrics, evaluate
 from dmuh.network import HashNetwork, MomentumCopy, choose_device, compute_outputs
-from dmuh.protocols import Split
+from dmuh.protocols import Split, protocol_of
 from dmuh.runs import Run
+from dmuh.trainer import config_of
 
 
 class Hasher:
@@ -98,10 +99,13 @@ class Evaluation:
 def evaluate_run(run: Run, dataset: Dataset, *, bad: BadImages | None = None, **options: Any) -> Evaluation:
     """Measure a finished run on its own test queries.
 
-    The codes are computed once and kept in the run folder, and so are the figures by the default rules. `options` with
-    the names of `evaluate`'s rules go there, the others to `Hasher.encode`.
+    The codes are computed once and kept in the run folder, and so are the figures by the protocol's own rules.
+    `options` with the names of `evaluate`'s rules go there, the others to `Hasher.encode`.
     """
     rules = {name: options.pop(name) for name in ("topk", "ties", "denominator", "ks", "radius") if name in options}
+    config = config_of(run)
+    custom = bool(rules)
+    rules.setdefault("topk", protocol_of(config.protocol, config.data.dataset).topk)
     split = Split.load(run.split_file, dataset.fingerprint())
     hasher: Hasher | None = None
     parts: list[Codes] = []
@@ -112,7 +116,7 @@ def evaluate_run(run: Run, dataset: Dataset, *, bad: BadImages | None = None, **
         parts.append(Codes.load(file))
     query, database = parts
     metrics = evaluate(query, database, dataset.labels[query.ids], dataset.labels[database.ids], **rules)
-    if not rules:  # what other rules give is the caller's
+    if not custom:  # what other rules give is the caller's
         run.save_evaluation({**metrics.to_dict(), "split": split.digest()})
     return Evaluation(metrics, query, database)
 

@@ -51,7 +51,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How many images of each class ask and train (1 or more: a count, below 1: a fraction), and what is searched."""
+    """How many images ask and train (1 or more: a count, below 1: a fraction), and what is searched.
+
+    query, train  of each class, or in all unless `per_class`
+    topk          where MAP cuts the ranking
+    """
 
     query: float
     train: float
@@ -60,6 +64,7 @@ class Protocol:
     validation: float = 0.0
     topk: int | None = None
     official: bool = False
+    per_class: bool = True
 
     def split(self, labels: Labels, seed: int, test: NDArray[np.bool_] | None = None) -> Split:
         """Draw the split of the images with these labels (N, classes).
@@ -79,8 +84,9 @@ class Protocol:
                 raise DataError("this protocol asks with the data set's own test images, but it sets none aside")
             query, train, rest = np.flatnonzero(test & free), np.flatnonzero(~test & free), np.flatnonzero(~test & free)
         else:
-            query = _draw(labels, free, each, self.query, "query", rng)
-            train = _draw(labels, free, each, self.train, "train", rng)
+            draw = _draw if self.per_class else _draw_in_all
+            query = draw(labels, free, each, self.query, "query", rng)
+            train = draw(labels, free, each, self.train, "train", rng)
             rest = np.flatnonzero(free)
         held = np.zeros(len(labels), bool)
         held[train] = True
@@ -105,6 +111,9 @@ PROTOCOLS: dict[str, Protocol] = {
     "cifar10": Protocol(100, 500, "100 queries and 500 training images a class, the other 54,000 are searched"),
     "cifar10-59k": Protocol(100, 500, "the same, but training images are searched too: 59,000", database="rest+train"),
     "cifar10-full": Protocol(0, 0, "10,000 test images ask, 50,000 train and are searched", official=True),
+    "clothing1m": Protocol(7_000, 14_000, "7,000 queries and 14,000 training images in all", per_class=False),
+    "coco": Protocol(5_000, 10_000, "5,000 queries and 10,000 training images in all", per_class=False),
+    "nuswide": Protocol(100, 500, "100 queries and 500 training images a concept, MAP of the first 5,000", topk=5_000),
     "mnist5k": Protocol(50, 200, "50 queries and 200 training images a digit, the other 2,500 are searched"),
 }
 
@@ -144,6 +153,22 @@ def check_split(split: Split, dataset: Dataset) -> list[str]:
     if lost:
         notes.append(f"{lost:,} queries have no relevant image in the database and count as 0")
     return notes
+
+
+def _draw_in_all(
+    labels: Labels, free: NDArray[np.bool_], each: Positions, amount: float, part: str, rng: np.random.Generator
+) -> Positions:
+    """Take `amount` images of all, whatever their class; marks them as no longer free."""
+    del each
+    n = int(amount) if amount >= 1 else round(amount * int(labels.any(axis=1).sum()))
+    candidates = np.flatnonzero(free)
+    if n != amount and amount >= 1:
+        raise DataError(f"{part} must be a whole number of images or a fraction below 1, got {amount:g}")
+    if n > len(candidates):
+        raise DataError(f"{len(candidates):,} images are left, but {part}={n} asks for more")
+    chosen = np.sort(rng.permutation(candidates)[:n])
+    free[chosen] = False
+    return chosen
 
 
 def _draw(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.errors import InputError, unknown
-from dmuh.images import Images, name_of
+from dmuh.errors import DataError, InputError, unknown
+from dmuh.images import Images, OnBadImage, name_of
 
 Labels = NDArray[np.uint8]
 
@@ -74,6 +74,23 @@ class Dataset:
             for parts in paths:
                 digest.update(os.fsencode("/".join(parts[above:])) + b"\0")
         return digest.hexdigest()
+
+
+def existing(paths: Sequence[Path], source: Path, on_bad_image: OnBadImage, advice: str) -> tuple[list[int], list[str]]:
+    """Return the positions of the files that exist, and a note of those that do not.
+
+    Missing files are an error that gives the advice, unless they are to be skipped and some are there.
+    """
+    there = [n for n, path in enumerate(paths) if path.is_file()]
+    n_missing = len(paths) - len(there)
+    if not n_missing:
+        return there, []
+    gone = next(path for n, path in enumerate(paths) if n >= len(there) or there[n] != n)
+    sentence = f"{source} names {n_missing:,} images that do not exist, the first is {gone}"
+    if on_bad_image == "skip" and there:
+        return there, [f"{sentence}; they are left out"]
+    skip = ", or leave them out with on_bad_image=skip" if there else ""
+    raise DataError(f"{sentence}; {advice}{skip}")
 
 
 def multi_hot(names: Sequence[Sequence[str]], classes: Sequence[str]) -> Labels:

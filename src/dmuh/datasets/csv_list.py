@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmuh.datasets.base import Dataset, Labels, multi_hot
+from dmuh.datasets.base import Dataset, Labels, existing, multi_hot
 from dmuh.errors import DataError, unknown
 from dmuh.images import OnBadImage
 
@@ -43,16 +43,8 @@ def load_csv(
     else:
         path_keys = [_path_column(path_column, columns, file)]
         paths = [file.parent / row[path_keys[0]] for row in rows]
-    missing = [path for path in paths if not path.is_file()]
-    notes: list[str] = []
-    if missing:
-        sentence = f"{file} names {len(missing):,} images that do not exist, the first is {missing[0]}"
-        if on_bad_image == "fail" or len(missing) == len(paths):
-            skip = "" if len(missing) == len(paths) else ", or leave them out with on_bad_image=skip"
-            raise DataError(f"{sentence}; correct the list or path_format{skip}")
-        notes.append(f"{sentence}; they are left out")
-        there = [i for i, path in enumerate(paths) if path.is_file()]
-        rows, paths = [rows[i] for i in there], [paths[i] for i in there]
+    there, notes = existing(paths, file, on_bad_image, "correct the list or path_format")
+    rows, paths = [rows[i] for i in there], [paths[i] for i in there]
     rest = [column for column in columns if column not in path_keys]
     labels, classes, used = _labels(rows, rest, label_column, label_separator, file)
     unlabelled = int((labels.sum(axis=1) == 0).sum())
