@@ -69,12 +69,13 @@ def test_foreign_and_missing_weights_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_a_backbone_is_described_and_keeps_no_mode(name):
-    backbone = create_backbone(name, 32)
+    backbone = create_backbone(name, None if name == "cnnf" else 32)
     assert backbone.about
     network = HashNetwork(backbone, 8).train()
-    images = torch.randint(0, 256, (4, 32, 32, 3), dtype=torch.uint8)
+    side = backbone.preprocess.size
+    images = torch.randint(0, 256, (4, side, side, 3), dtype=torch.uint8)
     with torch.inference_mode():
-        assert torch.allclose(network(images)[:2], network(images[:2]), atol=1e-5)
+        assert torch.allclose(network(images)[:2], network(images[:2]), atol=1e-4)
 
 
 # ImageNet's classes of a cat, a dog, a train, and photographs that show one plainly

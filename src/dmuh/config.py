@@ -80,6 +80,7 @@ class NetworkSettings:
 
     bits: int = setting(32, "length of the code", low=1, high=1024)
     backbone: str = setting("smallconv", "name of the backbone, see `dmuh list`")
+    weights: str = setting("", "file with the backbone's weights, for backbones that read one")
     image_size: int | None = setting(None, "side of the square input in pixels; the backbone's own if not given",
                                      low=8, high=1024)  # fmt: skip
 

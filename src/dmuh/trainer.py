@@ -80,7 +80,7 @@ def train(
         log.warning(note)
     torch.manual_seed(settings.seed)
     backbone = create_backbone(config.network.backbone, config.network.image_size)
-    backbone.load_pretrained()
+    backbone.load_pretrained(Path(config.network.weights) if config.network.weights else None)
     network = HashNetwork(backbone, config.network.bits).to(device)
     with run.locked():
         if not (resume and run.started):

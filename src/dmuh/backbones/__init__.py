@@ -1,6 +1,7 @@
 """Backbones by name. A new one is a file here with a Backbone, and a line in BACKBONES."""
 
 from dmuh.backbones.base import Backbone
+from dmuh.backbones.cnnf import CNNF
 from dmuh.backbones.efficientnet_lite import EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
 from dmuh.backbones.smallconv import SmallConv
 from dmuh.errors import ConfigError, unknown
@@ -9,6 +10,7 @@ __all__ = ["BACKBONES", "Backbone", "create_backbone"]
 
 BACKBONES: dict[str, type[Backbone]] = {
     "smallconv": SmallConv,
+    "cnnf": CNNF,
     "efficientnet-lite0": EfficientNetLite0,
     "efficientnet-lite1": EfficientNetLite1,
     "efficientnet-lite2": EfficientNetLite2,

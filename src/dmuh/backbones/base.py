@@ -1,10 +1,12 @@
 """Backbone: the part of a network that turns pixels into features."""
 
 import abc
+from pathlib import Path
 from typing import ClassVar
 
 from torch import Tensor, nn
 
+from dmuh.errors import ConfigError
 from dmuh.images import Preprocess
 
 
@@ -29,8 +31,10 @@ class Backbone(nn.Module, abc.ABC):
     def __init__(self, image_size: int | None = None) -> None:
         super().__init__()
 
-    def load_pretrained(self) -> None:  # nothing to do for one that starts from scratch
-        """Take up the weights that were learned elsewhere."""
+    def load_pretrained(self, file: Path | None = None) -> None:
+        """Take up weights that were learned elsewhere: the backbone's own, or those of a file where it reads one."""
+        if file is not None:
+            raise ConfigError(f"{type(self).__name__} takes no file of weights, got {file}")
 
     @abc.abstractmethod
     def forward(self, images: Tensor) -> Tensor:

