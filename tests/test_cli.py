@@ -253,5 +253,6 @@ def test_demo(tmp_path):
     assert not re.search(r'(src|href|srcset)="(?!data:)', page)  # needs nothing from outside
     assert page.count("<svg") == 0
     assert page.count("data:image/svg+xml") == 2 * 5
-    again = dmuh("demo", "--epochs", "1", "--out", out).stdout.splitlines()
-    assert again[-1] == first[-1]
+    again = json.loads(dmuh("demo", "--epochs", "1", "--out", out, "--json").stdout)
+    assert f"MAP {again['map']:.4f}" == first[-1]
+    assert Path(again["page"]) == out / "index.html"

@@ -110,6 +110,7 @@ def evaluate(
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("demo"),
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 30,
+    as_json: console.Json = False,
 ) -> None:
     """Train on embedded digits, index them, ask, measure, and write a page of figures."""
     with needs_torch("the demo"):
@@ -119,12 +120,13 @@ def demo(
         from dmuh.report.page import write_run_page
         from dmuh.runs import Run
 
+    tell = (lambda _: None) if as_json else say
     run = Run(out / "run")
     settings = _settings(run, {"epochs": epochs}, None, "", resume=True)
     images = load_dataset(settings.data)
-    say(f"1/4  training {settings.method} with {settings.network.bits} bits on digits, {epochs} epochs …")
+    tell(f"1/4  training {settings.method} with {settings.network.bits} bits on digits, {epochs} epochs …")
     _train(settings, run, images, resume=True)
-    say("2/4  encoding the other digits and indexing their codes …")
+    tell("2/4  encoding the other digits and indexing their codes …")
     evaluation = _evaluate(run, settings, images)
     collection = Collection(out / "index")
     collection.write(evaluation.database, images, run.path, Hasher.load(run.path).digest)
@@ -132,10 +134,13 @@ def demo(
     began = time.perf_counter()
     index.search(evaluation.query, 10)
     seconds = time.perf_counter() - began
-    say(f"3/4  {len(evaluation.query):,} queries asked {len(index):,} images for their 10 nearest in {seconds:.3f} s")
+    tell(f"3/4  {len(evaluation.query):,} queries asked {len(index):,} images for their 10 nearest in {seconds:.3f} s")
     page = out / "index.html"
     write_run_page(run, images, evaluation.query, evaluation.database, page)
-    say(f"4/4  the page is at {page.absolute()}")
+    tell(f"4/4  the page is at {page.absolute()}")
+    if as_json:
+        say_json({"page": str(page.absolute()), "run": str(run.path), "map": evaluation.metrics.map})
+        return
     _say_metrics(evaluation.metrics)
     say(f"MAP {evaluation.metrics.map:.4f}")
 
