@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from dmuh.backbones import create_backbone
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
 from dmuh.images import BadImages, ImageLike, Images, OnBadImage
 from dmuh.metrics import Metrics, evaluate
-from dmuh.network import HashNetwork, MomentumCopy, choose_device, compute_outputs
+from dmuh.network import HashNetwork, MomentumCopy, choose_device, compute_outputs, state_by_part
 from dmuh.protocols import Split, protocol_of
 from dmuh.runs import Run
 from dmuh.trainer import config_of
@@ -37,13 +35,10 @@ class Hasher:
         model = Run(Path(run)).load_model()
         about = model.metadata
         network = HashNetwork(create_backbone(about["backbone"], about["image_size"]), about["n_bits"])
-        parts: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}}
-        for name, array in model.arrays.items():
-            part, _, key = name.partition(".")
-            parts[part][key] = torch.from_numpy(array.copy())
+        parts = state_by_part(model.arrays)
         network.load_state_dict(parts["network"])
         momentum = None
-        if parts["momentum"]:
+        if "momentum" in parts:
             momentum = MomentumCopy(network, about["alpha"])
             momentum.network.load_state_dict(parts["momentum"])
         place = choose_device(device)

@@ -1,8 +1,9 @@
 """HashNetwork, its momentum copy, and the pass over images that both share."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -147,6 +148,15 @@ def compute_outputs(
         if progress is not None:
             progress(len(asked))
     return Outputs(np.concatenate([positions[:0], *kept]), outputs[:n], None if unsure is None else unsure[:n])
+
+
+def state_by_part(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Tensor]]:
+    """Return tensors from arrays named part.key: by part, then by key."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, array in arrays.items():
+        part, _, key = name.partition(".")
+        parts.setdefault(part, {})[key] = torch.from_numpy(array.copy())
+    return parts
 
 
 def to_device(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:

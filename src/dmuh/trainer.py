@@ -28,6 +28,7 @@ from dmuh.network import (
     calibrate,
     choose_device,
     compute_outputs,
+    state_by_part,
     to_device,
 )
 from dmuh.protocols import Split, check_split, protocol_of
@@ -85,9 +86,10 @@ def train(
     with run.locked():
         if not (resume and run.started):
             run.begin(config)
+        fingerprint = data.fingerprint()
         if not run.split_file.is_file():
-            split.save(run.split_file, data.fingerprint())
-        elif Split.load(run.split_file, data.fingerprint()).digest() != split.digest():
+            split.save(run.split_file, fingerprint)
+        elif Split.load(run.split_file, fingerprint).digest() != split.digest():
             raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
         _train(config, run, data, split, network, progress)
     return run
@@ -173,8 +175,8 @@ def _train(
             validation_map = maps.get("validation_map")
             line |= maps
         run.log_epoch(line, _trace(network, momentum, data, split, epoch + 1))
-        arrays, state = _state(network, momentum, objective, optimizer)
-        run.save_checkpoint(arrays, state | {"epoch": epoch + 1, "watch": watch.state()})
+        state = _state(network, momentum, objective, optimizer)
+        run.save_checkpoint(state, {"epoch": epoch + 1, "watch": watch.state()})
     if len(bad):
         log.warning(bad.summary())
     networks = {"network": network} | ({} if momentum is None else {"momentum": momentum.network})
@@ -343,8 +345,8 @@ def _state(
     momentum: MomentumCopy | None,
     objective: Objective,
     optimizer: torch.optim.Optimizer,
-) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return everything that the next step depends on: arrays by name, and plain values."""
+) -> dict[str, Array]:
+    """Return everything that the next step depends on, by name."""
     modules: dict[str, torch.nn.Module | None] = {
         "network": network,
         "momentum": momentum,
@@ -363,7 +365,7 @@ def _state(
     arrays["rng.cpu"] = _array(torch.get_rng_state())
     if torch.cuda.is_available():
         arrays["rng.cuda"] = _array(torch.cuda.get_rng_state())
-    return arrays, {}
+    return arrays
 
 
 def _restore(
@@ -378,22 +380,13 @@ def _restore(
     checkpoint = run.load_checkpoint()
     if checkpoint is None:
         return 0
-    parts: dict[str, dict[str, Tensor]] = {
-        "network": {},
-        "momentum": {},
-        "objective": {},
-        "optimizer": {},
-        "rng": {},
-    }
-    for name, array in checkpoint.arrays.items():
-        part, _, key = name.partition(".")
-        parts[part][key] = torch.from_numpy(array.copy())
+    parts = state_by_part(checkpoint.arrays)
     network.load_state_dict(parts["network"])
-    objective.load_state_dict(parts["objective"])
+    objective.load_state_dict(parts.get("objective", {}))
     if momentum is not None:
         momentum.load_state_dict(parts["momentum"])
     moments: dict[int, dict[str, Tensor]] = {}
-    for name, value in parts["optimizer"].items():
+    for name, value in parts.get("optimizer", {}).items():
         number, _, key = name.partition(".")
         moments.setdefault(int(number), {})[key] = value
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -8,6 +8,7 @@ import typer
 
 from dmuh import __version__
 from dmuh.cli import listing, searching, training
+from dmuh.cli.console import warn
 from dmuh.errors import DmuhError
 
 app = typer.Typer(
@@ -30,7 +31,7 @@ app.command("demo")(training.demo)
 @app.callback(invoke_without_command=True)
 def _version(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
     if version:
-        print(__version__)  # noqa: T201
+        print(__version__)
         raise typer.Exit
 
 
@@ -42,7 +43,7 @@ def main() -> None:
     try:
         app()
     except DmuhError as error:
-        print(f"dmuh: {error}", file=sys.stderr)  # noqa: T201
+        warn(str(error))
         sys.exit(2)
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -50,5 +51,5 @@ def main() -> None:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"dmuh: {error.filename}: {error.strerror}", file=sys.stderr)  # noqa: T201
+        warn(f"{error.filename}: {error.strerror}")
         sys.exit(2)

@@ -27,26 +27,26 @@ OnBadImage = Annotated[str | None, typer.Option(help="What an unreadable image d
 
 def say(text: str) -> None:
     """Print a line of the result."""
-    print(text, flush=True)  # noqa: T201
+    print(text, flush=True)
 
 
 def say_json(value: Any) -> None:
     """Print the result as JSON."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201
+    print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none") -> None:
     """Print a titled table; columns are as wide as they need to be, and a pipe gets them whole."""
-    print(title)  # noqa: T201
+    print(title)
     if not rows:
-        print(f"  {empty}\n")  # noqa: T201
+        print(f"  {empty}\n")
         return
     columns = list(rows[0])
     widths = [max(len(column), *(len(row[column]) for row in rows)) for column in columns]
     for line in ({column: column for column in columns}, *rows):
         cells = (line[column].ljust(width) for column, width in zip(columns, widths, strict=True))
-        print("  " + "  ".join(cells).rstrip())  # noqa: T201
-    print()  # noqa: T201
+        print("  " + "  ".join(cells).rstrip())
+    print()
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def _advance(bar: "Progress", n: int, note: str = "") -> None:
 
 def warn(text: str) -> None:
     """Print a remark beside the result."""
-    print(f"dmuh: {text}", file=sys.stderr)  # noqa: T201
+    print(f"dmuh: {text}", file=sys.stderr)
 
 
 def given(**flags: Any) -> dict[str, Any]:

@@ -116,7 +116,6 @@ def demo(
     with needs_torch("the demo"):
         from dmuh.collection import Collection
         from dmuh.datasets import load_dataset
-        from dmuh.encoder import Hasher
         from dmuh.report.page import write_run_page
         from dmuh.runs import Run
 
@@ -129,7 +128,7 @@ def demo(
     tell("2/4  encoding the other digits and indexing their codes …")
     evaluation = _evaluate(run, settings, images)
     collection = Collection(out / "index")
-    collection.write(evaluation.database, images, run.path, Hasher.load(run.path).digest)
+    collection.write(evaluation.database, images, run.path, run.load_model().checksum)
     index = collection.build_index()
     began = time.perf_counter()
     index.search(evaluation.query, 10)

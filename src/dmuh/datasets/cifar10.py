@@ -49,13 +49,16 @@ def load_cifar10(source: Path) -> Dataset:
 
 def _read_folder(folder: Path) -> Dataset:
     for inside in (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin"):
-        files = {path.name: path for path in inside.glob("*_batch*")}
-        if files:
-            return _read(inside, set(files), lambda name, files=files: files[name].read_bytes())  # type: ignore[misc]
+        if any(inside.glob("*_batch*")):
+            return _read(inside, {path.name for path in inside.iterdir()}, _reader(inside))
     raise DataError(
         f"{folder} holds no CIFAR-10: expected data_batch_1 … data_batch_5 and test_batch in it, or in "
         "cifar-10-batches-py or cifar-10-batches-bin below it"
     )
+
+
+def _reader(folder: Path) -> Read:
+    return lambda name: (folder / name).read_bytes()
 
 
 def _read(source: Path, names: set[str], read: Read) -> Dataset:
@@ -95,6 +98,13 @@ def _from_pickle(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[
     return pixels, numbers
 
 
+def _latin1(text: str, encoding: str) -> bytes:
+    """Return how pickles of protocol 2 keep bytes."""
+    if encoding not in ("latin1", "latin-1"):
+        raise pickle.UnpicklingError(f"it has a text in {encoding}, which no batch needs")
+    return text.encode("latin1")
+
+
 class _ArraysOnly(pickle.Unpickler):
     """An unpickler that makes NumPy arrays, and nothing that could act."""
 
@@ -103,7 +113,7 @@ class _ArraysOnly(pickle.Unpickler):
         ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): lambda text, encoding: _latin1(text, encoding),
+        ("_codecs", "encode"): _latin1,
     }
 
     def find_class(self, module: str, name: str) -> Any:
@@ -111,10 +121,3 @@ class _ArraysOnly(pickle.Unpickler):
         if (module, name) not in self._known:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which no batch needs")
         return self._known[module, name]
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """Return how pickles of protocol 2 keep bytes."""
-    if encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError(f"it has a text in {encoding}, which no batch needs")
-    return text.encode("latin1")

@@ -103,6 +103,18 @@ def _next_near_pair(low: Array, high: Array, query: Any, other: Any, begin: int,
     return np.int64(j)
 
 
+@njit(nogil=True, cache=True, inline="always")
+def lowered(limit: Any, nearer: Any, seen: Array, away: Any, n: Any, k: int) -> tuple[Any, Any]:
+    """Count n ids at a distance; return the limit beyond which none is needed any more, and the ids below it."""
+    seen[away] += n
+    if away < limit:
+        nearer += n
+    while nearer >= k:
+        limit -= 1
+        nearer -= seen[limit]
+    return limit, nearer
+
+
 @njit(nogil=True, cache=True)
 def _scan_chunk(
     words: Array, starts: Array, alive: Array, single: bool, begin: int, end: int, queries: Array, i: int, k: int,
@@ -130,12 +142,7 @@ def _scan_chunk(
                 if n > 0:
                     codes[n_kept], away[n_kept] = j, d
                     n_kept += 1
-                    seen[d] += n
-                    if d < limit:
-                        nearer += n
-                    while nearer >= k:
-                        limit -= 1
-                        nearer -= seen[limit]
+                    limit, nearer = lowered(limit, nearer, seen, d, n, k)
                     reach = limit - 1 if single and nearer + seen[limit] >= k else limit
             j += 1
     return n_kept, limit, nearer

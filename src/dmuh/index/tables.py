@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dmuh.index.bits import popcount
 from dmuh.index.grouping import order_by
-from dmuh.index.scan import distance, n_ids, order, wider
+from dmuh.index.scan import distance, lowered, n_ids, order, wider
 
 PART = 16  # bits of a part
 _FILES = 1 << PART
@@ -66,10 +66,8 @@ class Tables:
 def _part(words: NDArray[Any], part: int) -> NDArray[np.int64]:
     per_word = 8 * words.dtype.itemsize // PART
     shift = np.array(PART * (part % per_word), words.dtype)
-    values: NDArray[np.int64] = ((words[part // per_word] >> shift) & np.array(_FILES - 1, words.dtype)).astype(
-        np.int64
-    )
-    return values
+    values = (words[part // per_word] >> shift) & np.array(_FILES - 1, words.dtype)
+    return np.asarray(values, np.int64)
 
 
 @njit(nogil=True, cache=True)
@@ -115,12 +113,7 @@ def nearest_in_tables(
                                 codes, away = wider(codes), wider(away)
                             codes[0, n_kept], away[0, n_kept] = j, d
                             n_kept += 1
-                            seen[d] += n
-                            if d < limit:
-                                nearer += n
-                            while nearer >= k:
-                                limit -= 1
-                                nearer -= seen[limit]
+                            limit, nearer = lowered(limit, nearer, seen, d, n, k)
             # all codes up to this distance have been seen
             if limit <= n_parts * (s + 1) - 1 and nearer + seen[limit] >= k:
                 done[i] = True

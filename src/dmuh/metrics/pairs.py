@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dmuh.codes import Codes
 from dmuh.index.bits import as_words
-from dmuh.index.grouping import Groups, group, order_by
+from dmuh.index.grouping import group, order_by
 from dmuh.index.sharing import share
 from dmuh.metrics.kernels import count_labelled_pairs, count_pairs, rank_in_order
 
@@ -26,8 +26,9 @@ def count(query: Codes, database: Codes, wanted: Labels, given: Labels) -> tuple
     Images with the same code and the same labels are counted once, with their number, and queries asked once.
     """
     asked = _label_words(wanted)
-    asking = group(np.concatenate([as_words(query).astype(np.uint64), asked.T]))
-    queries, asked = np.ascontiguousarray(as_words(query)[:, asking.first]), asked[asking.first]
+    queries = as_words(query)
+    asking = group(np.concatenate([queries.astype(np.uint64), asked.T]))
+    queries, asked = np.ascontiguousarray(queries[:, asking.first]), asked[asking.first]
     counts = np.zeros((len(asking), 2, query.n_bits + 1), np.int64)
     if len(database):
         share(_pass_over(database, given, queries, asked, counts), len(asking))
@@ -58,8 +59,9 @@ def rank(
     query: Codes, database: Codes, wanted: Labels, given: Labels, cut: int, by_retrieved: bool, ranks: Ints
 ) -> tuple[Ints, Ints, Floats, Floats]:
     """Rank by (distance, position); return counts as `count` does, average precision and the hits at the ranks."""
-    sets, set_of = _label_sets(given)
-    words, queries, asked = as_words(database), as_words(query), _label_words(wanted)
+    labels, asked = _label_words(given), _label_words(wanted)
+    sets = group(np.ascontiguousarray(labels.T))
+    words, queries, distinct = as_words(database), as_words(query), labels[sets.first]
     counts = np.zeros((len(query), 2, query.n_bits + 1), np.int64)
     average, hits = np.zeros(len(query)), np.zeros((len(query), len(ranks)))
     ascending = np.argsort(ranks, kind="stable")
@@ -67,7 +69,7 @@ def rank(
 
     def pass_over(first: int, last: int) -> None:
         rank_in_order(
-            words, set_of.of, sets, queries, asked, first, last, cut, by_retrieved, ranks[ascending], average,
+            words, sets.of, distinct, queries, asked, first, last, cut, by_retrieved, ranks[ascending], average,
             sorted_hits, counts,
         )  # fmt: skip
 
@@ -83,10 +85,3 @@ def _label_words(labels: Labels) -> NDArray[np.uint64]:
     padded = np.zeros((len(labels), max(1, -(-packed.shape[1] // 16)) * 16), np.uint8)
     padded[:, : packed.shape[1]] = packed
     return padded.view(np.uint64)
-
-
-def _label_sets(labels: Labels) -> tuple[NDArray[np.uint64], Groups]:
-    """Return the distinct label sets as bits (S, words), and the images grouped by them."""
-    words = _label_words(labels)
-    groups = group(np.ascontiguousarray(words.T))
-    return words[groups.first], groups
