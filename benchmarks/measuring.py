@@ -68,9 +68,9 @@ def seconds(work: Callable[[], Any], repeat: int = 3) -> float:
 def megabytes_beyond(work: Callable[[], Any]) -> float:
     """Return how far the process's memory rises above what it holds now while it does the work (Linux)."""
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = _status("VmRSS")
+    before = memory_status("VmRSS")
     work()
-    return max(0.0, (_status("VmHWM") - before) / 1024)
+    return max(0.0, (memory_status("VmHWM") - before) / 1024)
 
 
 def table(rows: Sequence[dict[str, str]]) -> str:
@@ -80,7 +80,8 @@ def table(rows: Sequence[dict[str, str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def _status(name: str) -> int:
+def memory_status(name: str) -> int:
+    """Return one of the kernel's figures of this process's memory, in kilobytes (Linux)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])

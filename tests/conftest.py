@@ -1,17 +1,29 @@
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from dmuh.datasets import Dataset
+from dmuh import Hasher, configure, train
+from dmuh.datasets import Dataset, one_hot
 from dmuh.datasets.mnist5k import load_mnist5k
+from dmuh.runs import Run
 
 # The networks of the tests are tiny: one thread is as fast, and does not fight with other processes.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Activations are kept apart from the user's own, also by processes that tests start."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DMUH_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +47,43 @@ def photos(tmp_path_factory: pytest.TempPathFactory, mnist: Dataset) -> Path:
         for n, position in enumerate(np.flatnonzero(mnist.labels[:, digit])[:10]):
             Image.fromarray(mnist.images[position]).resize((40, 48)).save(root / name / f"{n:02}.png")
     return root
+
+
+@pytest.fixture(scope="session")
+def shapes() -> Dataset:
+    """Twenty-four pictures of 80 pixels in colour: discs, and boxes, before a coarse background."""
+    rng = np.random.default_rng(0)
+    pictures = []
+    for n in range(24):
+        coarse = Image.fromarray(rng.integers(0, 256, (5, 5, 3), np.uint8))
+        background = coarse.resize((80, 80), Image.Resampling.BICUBIC)
+        left, top, side = rng.integers(0, 40, 3).tolist()
+        draw = ImageDraw.Draw(background)
+        shape = draw.ellipse if n % 2 else draw.rectangle
+        shape((left, top, left + 30 + side // 2, top + 30 + side // 2), fill=tuple(rng.integers(0, 256, 3).tolist()))
+        pictures.append(np.asarray(background))
+    return Dataset("folder", np.stack(pictures), one_hot(np.arange(24) % 2), ("box", "disc"))
+
+
+@pytest.fixture(scope="session")
+def digit_run(digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A network for digits, trained from scratch."""
+    settings = {"epochs": 2, "bits": 20, "query": 5, "train": 16, "image_size": 16, "batch_size": 24}
+    return train(configure(settings), tmp_path_factory.mktemp("digits") / "run", dataset=digits)
+
+
+@pytest.fixture(scope="session")
+def digit_hasher(digit_run: Run) -> Hasher:
+    return Hasher.load(digit_run.path)
+
+
+@pytest.fixture(scope="session")
+def shape_run(shapes: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A hash layer above EfficientNet-Lite0 as it was learned elsewhere."""
+    settings = {"dataset": "folder", "epochs": 2, "bits": 16, "image_size": 64, "batch_size": 8, "augment": "crop"}
+    return train(configure(settings), tmp_path_factory.mktemp("shapes") / "run", dataset=shapes)
+
+
+@pytest.fixture(scope="session")
+def shape_hasher(shape_run: Run) -> Hasher:
+    return Hasher.load(shape_run.path)

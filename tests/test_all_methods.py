@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dmuh.datasets import Dataset
-from dmuh.encoder import Hasher, evaluate_run
+from dmuh.encoder import Hasher
+from dmuh.evaluation import evaluate_run
 from dmuh.methods import METHODS, configure
 from dmuh.trainer import train
 

@@ -1,6 +1,8 @@
 """The rules of the house, read off the source."""
 
 import ast
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +12,10 @@ import pytest
 import dmuh
 
 SOURCE = Path(dmuh.__file__).parent
-ORDER = ["errors", "files", "config", "codes", "index", "metrics", "images", "datasets", "protocols", "collection",
-         "backbones", "network", "methods", "runs", "trainer", "encoder", "report", "server", "cli"]  # fmt: skip
-WITH_TORCH = {"backbones", "network", "methods", "trainer", "encoder"}
+ORDER = ["errors", "machine", "files", "config", "codes", "index", "metrics", "images", "datasets", "protocols",
+         "checks", "collection", "inference", "backbones", "heads", "network", "export", "methods", "runs",
+         "activations", "trainer", "encoder", "evaluation", "report", "server", "cli"]  # fmt: skip
+WITH_TORCH = {"backbones", "heads", "network", "export", "methods", "activations", "trainer", "evaluation"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -88,21 +91,57 @@ def test_public_names():
         dmuh.Hash  # noqa: B018
 
 
+def without_torch(program: str, *arguments: object) -> str:
+    """Run a program where torch cannot be imported; return what it printed."""
+    program = "import sys; sys.modules['torch'] = None\n" + program
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 def test_search_and_measuring_load_no_torch():
     program = (
         "import sys, dmuh; dmuh.Codes; dmuh.HammingIndex; dmuh.evaluate; dmuh.Collection; dmuh.load_dataset;"
-        "import dmuh.report.page; print('torch' in sys.modules)"
+        "dmuh.Hasher; import dmuh.report.page; print('torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
 
 
-def test_a_missing_torch_says_what_to_install():
-    program = (
-        "import sys; sys.modules['torch'] = None\n"
-        "import dmuh\n"
-        "try: dmuh.Hasher\n"
-        "except dmuh.DmuhError as error: print(error)"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout == "dmuh.Hasher needs an optional part of dmuh: pip install 'dmuh[train]'\n"
+def test_a_finished_run_encodes_and_searches_without_torch(digit_run, digit_hasher, photos, tmp_path):
+    image = photos / "ones" / "03.png"
+    program = """
+import dmuh, json
+from dmuh.cli import main
+run, photos, image, index = sys.argv[1:]
+codes = dmuh.Hasher.load(run).encode(image)
+print(json.dumps([codes.bits[0].tolist(), codes.uncertainty[0].tolist()]))
+for command in (["index", run, photos, "--out", index], ["search", index, image, "-k", "1", "--json"]):
+    sys.argv = ["dmuh", *command]
+    try: main()
+    except SystemExit as stopped: assert not stopped.code
+"""
+    first, second, *answer = without_torch(program, digit_run.path, photos, image, tmp_path / "index").splitlines()
+    codes = digit_hasher.encode(image)
+    assert json.loads(first) == [codes.bits[0].tolist(), codes.uncertainty[0].tolist()]
+    assert second == f"20 images indexed: {tmp_path / 'index'}"
+    assert json.loads("\n".join(answer))[0]["matches"][0]["distance"] == 0
+
+
+def test_a_missing_torch_says_what_to_install(digit_run, tmp_path):
+    program = """
+import dmuh
+for attempt in (lambda: dmuh.train, lambda: dmuh.configure, lambda: dmuh.Hasher.load(sys.argv[1]),
+                lambda: dmuh.Hasher.load(sys.argv[1], "cuda")):
+    try: attempt()
+    except dmuh.DmuhError as error: print(error)
+"""
+    shutil.copy(digit_run.path / "model.safetensors", tmp_path)
+    needs = "needs an optional part of dmuh: pip install 'dmuh[train]'"
+    assert without_torch(program, tmp_path).splitlines() == [
+        f"dmuh.train {needs}",
+        f"dmuh.configure {needs}",
+        f"the first use of {tmp_path} {needs}",
+        f"encoding on cuda {needs}",
+    ]

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dmuh.checks import summarise
 from dmuh.config import DataSettings, ProtocolSettings
 from dmuh.datasets import cifar10, load_dataset
 from dmuh.errors import ConfigError, DataError
-from dmuh.protocols import PROTOCOLS, check_split, protocol_of
+from dmuh.protocols import PROTOCOLS, protocol_of
 
 BATCH = 20
 NAMES = [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]
@@ -126,7 +127,7 @@ def test_protocols(rows, tmp_path):
     split = full.split(data.labels, 0, data.test)
     assert split.query.tolist() == list(range(100, 120))
     assert split.train.tolist() == split.database.tolist() == list(range(100))
-    assert check_split(split, data) == []
+    assert summarise(data, split, "cifar10-full").problems == []
     with pytest.raises(DataError, match="sets none aside"):
         full.split(data.labels, 0)
     with pytest.raises(ConfigError, match="cifar10-full is fixed by the data set"):

@@ -1,45 +1,15 @@
-import dataclasses
-import io
 import json
 import re
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from dmuh.cli import main
+from commands import dmuh, refused
 
-FAST = ["--epochs", "2", "--bits", "12", "--set", "image_size=16"]
-
-
-@dataclasses.dataclass
-class Result:
-    stdout: str
-    stderr: str
-
-
-def dmuh(*arguments: object, code: int = 0) -> Result:
-    """Run a command in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["dmuh", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-    assert (stopped.value.code or 0) == code, err.getvalue()
-    return Result(out.getvalue(), err.getvalue())
-
-
-def refused(*arguments: object) -> str:
-    """Run a command that must fail: one sentence on stderr, exit code 2, nothing on stdout."""
-    result = dmuh(*arguments, code=2)
-    assert result.stdout == ""
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("dmuh: ")
-    return lines[0]
+FAST = ["--epochs", "2", "--bits", "12", "--backbone", "smallconv", "--set", "image_size=16"]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +29,7 @@ def index(run, photos, tmp_path_factory) -> Path:
 
 def test_help_of_every_command():
     overview = dmuh("--help").stdout
-    for command in ("list", "train", "encode", "index", "search", "evaluate", "demo"):
+    for command in ("list", "train", "encode", "index", "search", "evaluate", "demo", "cache"):
         assert command in overview
         assert "Usage" in dmuh(command, "--help").stdout
 
@@ -68,7 +38,8 @@ def test_help_loads_nothing_heavy():
     program = (
         "import sys\nfrom dmuh.cli import app\n"
         "try: app(['--help'])\nexcept SystemExit: pass\n"
-        "print([m for m in ('torch', 'numpy', 'PIL', 'matplotlib') if m in sys.modules], file=sys.stderr)"
+        "heavy = ('torch', 'numpy', 'PIL', 'matplotlib', 'onnxruntime')\n"
+        "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stderr == "[]\n"
@@ -145,7 +116,8 @@ def test_resume_takes_the_run_up_and_refuses_other_settings(run, photos):
     assert "trained dmuh with 12 bits" in again
     dmuh("train", "--out", run, "--resume", "--bits", 12, "--no-evaluate")
     assert "begun with other settings than bits" in refused("train", "--out", run, "--resume", "--bits", 16)
-    assert "holds a run already" in refused("train", "--dataset", "folder", "--data", photos, "--out", run)
+    again = dmuh("train", "--dataset", "folder", "--data", photos, "--out", run, code=2)
+    assert "holds a run already" in again.stderr.splitlines()[-1]
 
 
 def test_config_file_and_overrides(run, tmp_path):
@@ -184,6 +156,9 @@ def bad_folders(photos, tmp_path) -> Path:
     ("--method dmhu", "unknown method 'dmhu': did you mean dmuh"),
     ("--dataset mnist", "unknown data set 'mnist': did you mean mnist5k"),
     ("--backbone small", "unknown backbone 'small': did you mean smallconv"),
+    ("--freeze conv9", "unknown part to freeze 'conv9': did you mean conv3"),
+    ("--backbone timm:resnet50", "timm:<name> needs the timm library, which cannot be imported here"),
+    ("--backbone features", "is for the data set features and for that alone"),
     ("--set lrr=1", "unknown setting 'lrr': did you mean lr"),
     ("--set lr=-1 --set epochs=none", "at least 1, got 'none'; lr must be a number above 0"),
     ("--set lr", "a setting is given as key=value, got 'lr'"),
@@ -238,10 +213,41 @@ def test_an_index_of_another_model_is_refused(run, index, photos, tmp_path):
     assert "was made by another model" in refused("search", index, photos / "ones", "--model", other)
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(photos, tmp_path):
+def test_a_folder_that_cannot_be_written_is_a_sentence(photos, tmp_path):
     (tmp_path / "file").write_text("")
-    message = refused("train", "--dataset", "folder", "--data", photos, "--out", tmp_path / "file" / "run", *FAST)
-    assert "file" in message
+    out = tmp_path / "file" / "run"
+    result = dmuh("train", "--dataset", "folder", "--data", photos, "--out", out, *FAST, code=2)
+    assert result.stderr.splitlines()[-1] == f"dmuh: {out}: Not a directory"
+
+
+def test_a_run_that_is_there_is_said_before_the_data_are_looked_at(run, photos):
+    assert "holds a run already" in refused("train", "--dataset", "folder", "--data", photos, "--out", run)
+
+
+@pytest.fixture
+def filled_cache(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "cache"
+    (folder / "activations" / "abc").mkdir(parents=True)
+    (folder / "activations" / "abc" / "rows.bin").write_bytes(bytes(3_000_000))
+    monkeypatch.setenv("DMUH_CACHE", str(folder))
+    return folder
+
+
+def test_the_cache_is_shown_and_cleared(filled_cache):
+    assert dmuh("cache").stdout == f"{filled_cache}: 3 MB\n"
+    shown = json.loads(dmuh("cache", "--json").stdout)
+    assert (shown["cache"], shown["files"], shown["cleared"]) == (str(filled_cache), 1, False)
+    assert (filled_cache / "activations" / "abc" / "rows.bin").exists()
+    assert "removed" in dmuh("cache", "--clear").stdout
+    assert not (filled_cache / "activations").exists()
+    assert dmuh("cache").stdout == f"{filled_cache}: 0 MB\n"
+    dmuh("cache", "--clear")
+
+
+def test_clearing_the_cache_leaves_what_is_not_dmuhs(filled_cache):
+    (filled_cache / "thesis.tex").write_text("years of work")
+    dmuh("cache", "--clear")
+    assert (filled_cache / "thesis.tex").exists()
 
 
 def test_demo(tmp_path):

@@ -8,6 +8,7 @@ from scipy.io import savemat
 from dmuh.backbones import create_backbone
 from dmuh.backbones.cnnf import CNNF
 from dmuh.errors import FormatError
+from dmuh.network import HashNetwork
 
 SHAPES = {"conv1": (11, 11, 3, 64), "conv2": (5, 5, 64, 256), "conv3": (3, 3, 256, 256), "conv4": (3, 3, 256, 256),
           "conv5": (3, 3, 256, 256), "fc6": (6, 6, 256, 4096), "fc7": (1, 1, 4096, 4096),
@@ -58,10 +59,28 @@ def test_output_sizes_are_the_papers():
     assert sizes["fc6"] == sizes["fc7"] == [(4096,)]
 
 
+def test_the_sizes_after_each_part_are_the_papers():
+    x, sizes = torch.zeros(1, 3, 224, 224), {}
+    with torch.inference_mode():
+        for name, part in create_backbone("cnnf").parts().items():
+            x = part(x)
+            sizes[name] = tuple(x.shape[1:])
+    assert sizes == {
+        "conv1": (64, 27, 27), "conv2": (256, 13, 13), "conv3": (256, 13, 13), "conv4": (256, 13, 13),
+        "conv5": (256, 6, 6), "full6": (4096,), "full7": (4096,),
+    }  # fmt: skip
+
+
+def test_the_mean_image_belongs_to_the_first_part():
+    network = HashNetwork(create_backbone("cnnf"), 8, "conv1")
+    assert len(network.frozen()) == 3  # filters, biases, mean image
+    assert "backbone.centre.mean_image" not in network.trained_state()
+
+
 def test_normalisation_is_matconvnets():
     """y = x / (κ + α Σ x²)^β over a window of five channels, α not divided by the window."""
     x = torch.randn(1, 9, 1, 1)
-    y = CNNF().normalise(x)
+    y = CNNF().local_norm(x)
     values = x.flatten().tolist()
     for c, value in enumerate(values):
         window = sum(v * v for v in values[max(0, c - 2) : c + 3])
@@ -87,7 +106,7 @@ def test_weights_come_in_torchs_order(tmp_path, file, newer):
     ours = backbone.fc6(torch.from_numpy(x).flatten()[None])[0].detach().numpy()
     assert np.allclose(ours, expected, atol=1e-3)
     image = (source["meta"] if newer else source)["normalization"]["averageImage"]
-    assert torch.equal(backbone.mean_image, torch.from_numpy(image.transpose(2, 0, 1).copy()))
+    assert torch.equal(backbone.centre.mean_image, torch.from_numpy(image.transpose(2, 0, 1).copy()))
 
 
 def test_other_files_are_refused(tmp_path, file):

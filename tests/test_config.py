@@ -1,4 +1,5 @@
 import dataclasses
+import importlib.util
 import math
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from dmuh.config import SECTIONS, Config, describe, keys_of, parse_override, rea
 from dmuh.errors import ConfigError, unknown
 from dmuh.methods import METHODS, configure
 
+CHOSEN = ("backbone", "freeze", "augment")  # empty ones are chosen by the data set and each other
 SETTINGS = [key for section in SECTIONS.values() for key in keys_of(section)]
 
 
@@ -30,8 +32,39 @@ def test_without_layers_the_settings_are_the_defaults():
     config = configure()
     assert config.method == "dmuh"
     for name, section in SECTIONS.items():
-        assert getattr(config, name) == section()
+        chosen = {key: value(config, key) for key in CHOSEN if hasattr(section, key)}
+        assert getattr(config, name) == dataclasses.replace(section(), **chosen)
     assert config.options == METHODS["dmuh"].Options()
+
+
+@pytest.mark.parametrize(("layer", "chosen"), [
+    ({}, ("smallconv", "none", "crop")),
+    ({"dataset": "features"}, ("features", "all", "none")),
+    ({"dataset": "folder"}, ("efficientnet-lite0", "all", "none")),
+    ({"dataset": "csv", "backbone": "", "freeze": "", "augment": ""}, ("efficientnet-lite0", "all", "none")),
+    ({"dataset": "cifar10", "freeze": "stage4"}, ("efficientnet-lite0", "stage4", "flip")),
+    ({"dataset": "cifar10", "freeze": "none"}, ("efficientnet-lite0", "none", "resized-crop+flip")),
+    ({"dataset": "folder", "backbone": "smallconv"}, ("smallconv", "none", "crop")),
+    ({"dataset": "folder", "augment": "crop+flip"}, ("efficientnet-lite0", "all", "crop+flip")),
+    ({"backbone": "efficientnet-lite2"}, ("efficientnet-lite2", "all", "none")),
+    ({"backbone": "cnnf"}, ("cnnf", "none", "crop")),
+    ({"backbone": "cnnf", "freeze": "conv5"}, ("cnnf", "conv5", "flip")),
+    ({"backbone": "timm:resnet50"}, ("timm:resnet50", "all", "none")),
+    ({"freeze": "conv1"}, ("smallconv", "conv1", "flip")),
+    ({"freeze": "all", "augment": "flip"}, ("smallconv", "all", "flip")),
+    ({"method": "regu", "freeze": "all"}, ("smallconv", "all", "none")),
+], ids=str)  # fmt: skip
+def test_what_is_not_given_of_the_network_suits_the_data_and_the_rest(tmp_path, layer, chosen):
+    config = configure(layer)
+    assert tuple(value(config, key) for key in CHOSEN) == chosen
+    assert configure(from_text(tmp_path, config.to_toml())) == config
+    assert all(key in config.to_toml() for key in CHOSEN)
+
+
+def test_without_the_weights_package_photographs_get_the_network_that_needs_none(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert tuple(value(configure({"dataset": "folder"}), key) for key in CHOSEN) == ("smallconv", "none", "crop")
+    assert value(configure({"dataset": "folder", "backbone": "efficientnet-lite0"}), "freeze") == "all"
 
 
 def test_settings_are_frozen():
@@ -90,6 +123,9 @@ def test_all_problems_are_reported_at_once():
         ("data", None, "data must be a text, got None"),
         ("detach", 1, "detach must be true or false, got 1"),
         ("detach", "true", "got 'true'"),
+        ("freeze", 3, "freeze must be a text, got 3"),
+        ("freeze", ["all"], "freeze must be a text"),
+        ("augment", "mirror", "augment must be .*none or flip or crop.*, got 'mirror'"),
         ("image_size", 4, "image_size must be a whole number at least 8 and at most 1024, got 4"),
     ],
 )

@@ -1,23 +1,128 @@
+import shutil
+
 import numpy as np
+import onnx
 import pytest
+import torch
 from PIL import Image
 
-from dmuh import Codes, Hasher, configure, train
-from dmuh.encoder import evaluate_run
-from dmuh.errors import DtypeError, FormatError, ImageError, InputError, RunError
-from dmuh.images import BadImages
+from dmuh import Codes, Hasher
+from dmuh.errors import ConfigError, DtypeError, FormatError, ImageError, InputError, RunError
+from dmuh.evaluation import evaluate_run
+from dmuh.files import save_arrays
+from dmuh.images import BadImages, read_pixels
+from dmuh.inference import OnnxNetwork
+from dmuh.network import load_networks
 from dmuh.runs import Run
 
-
-@pytest.fixture(scope="module")
-def run(digits, tmp_path_factory) -> Run:
-    settings = {"epochs": 2, "bits": 20, "query": 5, "train": 16, "image_size": 16, "batch_size": 24}
-    return train(configure(settings), tmp_path_factory.mktemp("encoder") / "run", dataset=digits)
+KINDS = ["digit", "shape"]  # trained from scratch, and frozen as learned elsewhere
 
 
-@pytest.fixture(scope="module")
-def hasher(run) -> Hasher:
-    return Hasher.load(run.path)
+@pytest.fixture
+def run(digit_run) -> Run:
+    return digit_run
+
+
+@pytest.fixture
+def hasher(digit_hasher) -> Hasher:
+    return digit_hasher
+
+
+@pytest.fixture(params=KINDS)
+def both(request) -> tuple[Run, Hasher, np.ndarray]:
+    """A run, its hasher, and images of its kind."""
+    run, hasher = (request.getfixturevalue(f"{request.param}_{what}") for what in ("run", "hasher"))
+    return run, hasher, request.getfixturevalue(f"{request.param}s").images
+
+
+@torch.inference_mode()
+def by_torch(run: Run, images) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs and uncertainty of the networks that were trained."""
+    network, copy = load_networks(run.load_model())
+    pixels = np.stack([read_pixels(image, network.backbone.preprocess) for image in images])
+    activations = network.lower(torch.from_numpy(pixels))
+    h = network.upper(activations)
+    return h.numpy(), (h - copy.upper(activations)).abs().numpy()
+
+
+def test_codes_and_uncertainty_are_those_of_the_networks_that_were_trained(both):
+    run, hasher, images = both
+    codes = hasher.encode(images)
+    outputs, unsure = by_torch(run, images)
+    clear = np.abs(outputs) > 1e-4
+    assert clear.mean() > 0.99
+    bits = np.unpackbits(codes.bits, axis=1, count=codes.n_bits, bitorder="little")
+    assert ((bits == 1) == (outputs > 0))[clear].all()
+    rounding = 1e-5 * np.abs(outputs).max()  # uncertainty is the difference of two outputs
+    np.testing.assert_allclose(codes.uncertainty, unsure, atol=rounding)
+    assert unsure.max() > 100 * rounding
+
+
+def test_what_an_image_gets_does_not_depend_on_the_images_beside_it(both):
+    _, hasher, images = both
+    images = images[np.arange(70) % len(images)]
+    whole = hasher.encode(images)
+    for first, last in ((0, 1), (69, 70), (8, 11), (61, 67)):  # alone, few, and across the batches that it works in
+        part = hasher.encode(images[first:last])
+        np.testing.assert_array_equal(part.bits, whole.bits[first:last])
+        np.testing.assert_array_equal(part.uncertainty, whole.uncertainty[first:last])
+    turned = hasher.encode(images[::-1])
+    np.testing.assert_array_equal(turned.bits, whole.bits[::-1])
+    np.testing.assert_array_equal(turned.uncertainty, whole.uncertainty[::-1])
+
+
+@pytest.fixture
+def copied(run, hasher, tmp_path) -> Run:
+    """The run in another folder, as it was used."""
+    return Run(shutil.copytree(run.path, tmp_path / "run"))
+
+
+def identity(run: Run) -> tuple[int, int]:
+    about = run.onnx_file.stat()
+    return about.st_ino, about.st_mtime_ns
+
+
+def test_the_onnx_file_is_made_once(copied, hasher, digits):
+    before = identity(copied)
+    again = Hasher.load(copied.path)
+    assert identity(copied) == before
+    np.testing.assert_array_equal(again.encode(digits.images).bits, hasher.encode(digits.images).bits)
+
+
+def test_the_onnx_file_of_other_weights_is_made_again(copied, run, digits):
+    arrays, about = copied.load_model().arrays, copied.load_model().metadata
+    arrays["network.hash_layer.bias"] = -arrays["network.hash_layer.bias"] + 0.1
+    copied.save_model(arrays, about)
+    before = copied.onnx_file.read_bytes()
+    codes = Hasher.load(copied.path).encode(digits.images[:20])
+    assert copied.onnx_file.read_bytes() != before
+    np.testing.assert_allclose(codes.uncertainty, by_torch(copied, digits.images[:20])[1], atol=1e-5)
+    after = identity(copied)
+    Hasher.load(copied.path)
+    assert identity(copied) == after
+
+
+@pytest.mark.parametrize("damage", [lambda _: b"garbage", lambda _: b"", lambda c: c[: len(c) // 2]],
+                         ids=["garbage", "empty", "cut"])  # fmt: skip
+def test_a_damaged_onnx_file_is_made_again(copied, damage):
+    copied.onnx_file.write_bytes(damage(copied.onnx_file.read_bytes()))
+    Hasher.load(copied.path)
+    assert OnnxNetwork(copied.onnx_file).outputs == ["outputs", "uncertainty"]
+
+
+def test_an_altered_onnx_file_is_made_again(copied, hasher, digits):
+    proto = onnx.load(copied.onnx_file)
+    largest = max(proto.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    largest.raw_data = bytes(len(largest.raw_data))
+    copied.onnx_file.write_bytes(proto.SerializeToString())
+    again = Hasher.load(copied.path)
+    np.testing.assert_array_equal(again.encode(digits.images).bits, hasher.encode(digits.images).bits)
+
+
+@pytest.mark.parametrize(("device", "words"), [("cuda:99", "not there"), ("gpu", "must be auto, cpu, cuda")])
+def test_a_device_that_is_not_there_is_refused(run, device, words):
+    with pytest.raises(ConfigError, match=words):
+        Hasher.load(run.path, device)
 
 
 def test_paths_arrays_pillow_images_and_bytes_give_the_same_code(hasher, digits, tmp_path):
@@ -35,12 +140,19 @@ def test_paths_arrays_pillow_images_and_bytes_give_the_same_code(hasher, digits,
 
 
 def test_codes_have_ids_and_uncertainty(hasher, digits):
-    codes = hasher.encode(digits.images[:9], ids=range(100, 109), batch_size=4)
+    codes = hasher.encode(digits.images[:9], ids=range(100, 109))
     assert codes.n_bits == hasher.n_bits == 20
     assert codes.ids.tolist() == list(range(100, 109))
     assert codes.uncertainty.shape == (9, 20)
     assert (codes.uncertainty > 0).any()
     assert len(hasher.encode([])) == 0
+
+
+def test_progress_is_told_of_every_image_also_of_those_that_cannot_be_read(hasher, digits):
+    told = []
+    hasher.encode([*digits.images[:99], b"no image"], on_bad_image="skip", progress=told.append)
+    assert len(told) > 1
+    assert sum(told) == 100
 
 
 def test_bad_images_are_fatal_or_left_out(hasher, digits):
@@ -70,7 +182,18 @@ def test_unfinished_and_foreign_folders_are_refused(run, tmp_path):
         Hasher.load(tmp_path)
 
 
-def test_a_run_is_measured_on_its_own_split(run, digits):
+def test_a_model_of_an_older_layout_is_refused(run, tmp_path):
+    """Before parts could be frozen: without the geometry of the images and the scales of the features."""
+    model = run.load_model()
+    weights = {name: array for name, array in model.arrays.items() if ".feature_" not in name}
+    about = {key: value for key, value in model.metadata.items() if key not in ("freeze", "preprocess")}
+    save_arrays(tmp_path / "model.safetensors", "dmuh model", 1, weights, about)
+    with pytest.raises(FormatError, match="is version 1 of dmuh model"):
+        Hasher.load(tmp_path)
+
+
+def test_a_run_is_measured_on_its_own_split(copied, digits):
+    run = copied
     evaluation = evaluate_run(run, digits)
     again = evaluate_run(run, digits, topk=5)  # from the codes that were kept
     assert Codes.load(run.query_codes).ids.tolist() == evaluation.query.ids.tolist()

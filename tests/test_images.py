@@ -1,12 +1,22 @@
+import dataclasses
 import io
+import itertools
+import math
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from dmuh import images
-from dmuh.errors import DtypeError, ImageError, InputError
-from dmuh.images import BadImages, Preprocess, find_images, read_batches, read_pixels
+from dmuh.config import TrainingSettings
+from dmuh.errors import DataError, DtypeError, ImageError, InputError
+from dmuh.images import AUGMENTS, BadImages, ImageReader, Preprocess, find_images, read_pixels
+from dmuh.images.augment import Colours, draw_changes, recoloured
 
 PLAIN = Preprocess(size=8, resize=8)
 CROPPED = Preprocess(size=8, resize=12)
@@ -169,10 +179,14 @@ def offsets(pixels, image):
     return [(t, x) for t in range(5) for x in range(5) if (image[t : t + 8, x : x + 8] == pixels).all()]
 
 
-def read_all(sources, batches, **options):
+def read_all(sources, batches, *, workers=0, **options):
     """All pixels by position."""
-    read = read_batches(sources, [np.array(batch) for batch in batches], CROPPED, **options)
-    return {int(p): pixels for batch in read for p, pixels in zip(batch.positions, batch.pixels, strict=True)}
+    with ImageReader(sources, CROPPED, workers=workers) as reader:
+        return by_position(reader.batches([np.array(batch, np.int64) for batch in batches], **options))
+
+
+def by_position(batches):
+    return {int(p): image for batch in batches for p, image in zip(batch.positions, batch.pixels, strict=True)}
 
 
 def test_crops_lie_inside_the_image_at_all_places_and_are_not_flipped():
@@ -192,8 +206,136 @@ def test_crop_and_flip_mirrors_about_half_of_the_crops():
     assert 15 < sum(mirrored) < 45
 
 
+def test_flip_mirrors_about_half_of_the_centres():
+    sources = noise(60)
+    found = read_all(sources, [range(60)], augment="flip", seed=(1,))
+    same = [np.array_equal(found[i], sources[i, 2:10, 2:10]) for i in range(60)]
+    mirrored = [np.array_equal(found[i], sources[i, 2:10, 9:1:-1]) for i in range(60)]
+    assert all(one != other for one, other in zip(same, mirrored, strict=True))
+    assert 15 < sum(mirrored) < 45
+
+
+def test_every_augmentation_has_a_setting_and_differs_from_the_others():
+    settings = {f.name: f.metadata for f in dataclasses.fields(TrainingSettings)}
+    assert set(settings["augment"]["choices"]) - {""} == set(AUGMENTS)
+    found = {augment: read_all(noise(20), [range(20)], augment=augment, seed=(1,)) for augment in AUGMENTS}
+    for one, other in itertools.combinations(AUGMENTS, 2):
+        assert any(not np.array_equal(found[one][i], found[other][i]) for i in range(20)), (one, other)
+
+
+def drawn(augment, n=2000, preprocess=CROPPED):
+    return [draw_changes(preprocess, augment, np.random.default_rng((7, i))) for i in range(n)]
+
+
+def test_resized_crops_lie_inside_the_image_and_have_the_areas_and_ratios_promised():
+    boxes = np.array([changes.box for changes in drawn("resized-crop+flip")]) / CROPPED.resize
+    width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    area, ratio = width * height, width / height
+    assert boxes.min() >= 0
+    assert boxes.max() < 1 + 1e-12
+    np.testing.assert_allclose([area.min(), area.max()], [0.35, 1], atol=0.01)
+    assert area.mean() == pytest.approx(0.675, abs=0.02)
+    np.testing.assert_allclose([ratio.min(), ratio.max()], [3 / 4, 4 / 3], atol=0.01)
+    assert np.log(ratio).mean() == pytest.approx(0, abs=0.02)
+    for left, space in ((boxes[:, 0], 1 - width), (boxes[:, 1], 1 - height)):
+        assert (left / space).mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_resized_crop_is_the_box_that_was_drawn():
+    ramp = np.zeros((200, 300, 3), np.uint8)
+    ramp[..., 0] = np.linspace(0, 255, 300).round()
+    ramp[..., 1] = np.linspace(0, 255, 200).round()[:, None]
+    for seed in range(20):
+        found = read_pixels(ramp, CROPPED, augment="resized-crop+flip", rng=np.random.default_rng(seed)).astype(int)
+        changes = draw_changes(CROPPED, "resized-crop+flip", np.random.default_rng(seed))
+        left, top, right, bottom = 255 * np.array(changes.box) / CROPPED.resize
+        centres = (np.arange(8) + 0.5) / 8
+        across = left + (right - left) * (1 - centres if changes.mirrored else centres)
+        np.testing.assert_allclose(found[1:-1, 1:-1, 0], [across[1:-1]] * 6, atol=3)
+        np.testing.assert_allclose(found[1:-1, 1:-1, 1].T, [(top + (bottom - top) * centres)[1:-1]] * 6, atol=3)
+
+
+def test_a_jpeg_keeps_the_detail_that_a_resized_crop_asks_for():
+    whole = Preprocess(size=128, resize=128)
+    assert {changes.wanted(whole) for changes in drawn("crop", 9, whole)} == {128}
+    assert all(
+        changes.wanted(whole) * (changes.box[edge + 2] - changes.box[edge]) / 128 >= 128
+        for changes in drawn("resized-crop+flip", 99, whole)
+        for edge in (0, 1)
+    )
+    stripes = np.zeros((512, 512, 3), np.uint8)
+    stripes[:, np.arange(512) // 4 % 2 == 1] = 255
+    for seed in range(5):
+        jpeg, png = (
+            read_pixels(encoded(stripes, kind), whole, augment="resized-crop+flip", rng=np.random.default_rng(seed))
+            for kind in ("JPEG", "PNG")
+        )
+        assert np.abs(jpeg.astype(int) - png).mean() < 12
+
+
+def test_the_same_seed_gives_the_same_crop_and_flip_in_other_colours():
+    plain, coloured = drawn("resized-crop+flip", 50), drawn("resized-crop+flip+colour", 50)
+    assert plain == [dataclasses.replace(changes, colours=None) for changes in coloured]
+    factors = np.array([dataclasses.astuple(changes.colours) for changes in drawn("resized-crop+flip+colour")])
+    np.testing.assert_allclose(factors.min(axis=0), [0.6, 0.6, 0.6, -0.05], atol=0.005)
+    np.testing.assert_allclose(factors.max(axis=0), [1.4, 1.4, 1.4, 0.05], atol=0.005)
+    np.testing.assert_allclose(factors.mean(axis=0), [1, 1, 1, 0], atol=0.02)
+
+
+YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+
+
+def one_by_one(image, colours, order):
+    """Change brightness, contrast, saturation and hue one after the other, pixel by pixel."""
+    for step in order:
+        mean = (image @ YIQ[0]).mean()
+        for pixel in image.reshape(-1, 3):
+            luma, i, q = YIQ @ pixel
+            if step == "brightness":
+                pixel *= colours.brightness
+            elif step == "contrast":
+                pixel[:] = mean + colours.contrast * (pixel - mean)
+            elif step == "saturation":
+                pixel[:] = luma + colours.saturation * (pixel - luma)
+            else:
+                turned = (i + 1j * q) * np.exp(2j * math.pi * colours.hue)
+                pixel[:] = np.linalg.solve(YIQ, [luma, turned.real, turned.imag])
+    return image
+
+
+def test_colours_change_as_if_one_after_the_other_in_any_order():
+    image = np.random.default_rng(0).integers(90, 140, (4, 5, 3), dtype=np.uint8)  # nothing becomes black or white
+    for colours in (Colours(1.3, 0.7, 1.2, 0.04), Colours(0.8, 1.3, 0.6, -0.05)):
+        found = np.asarray(recoloured(Image.fromarray(image), colours)).astype(float)
+        for order in itertools.permutations(("brightness", "contrast", "saturation", "hue")):
+            np.testing.assert_allclose(found, one_by_one(image.astype(float), colours, order), atol=0.51)
+
+
+def test_colours_keep_what_they_should():
+    image = Image.fromarray(noise(side=20)[0])
+    np.testing.assert_array_equal(recoloured(image, Colours(1, 1, 1, 0)), image)
+    strong = Colours(1.4, 1.4, 1.4, 0.05)
+    grey = np.asarray(recoloured(image.convert("L").convert("RGB"), strong))
+    assert (grey == grey[..., :1]).all()
+    assert (np.asarray(recoloured(image, strong)).shape, image.mode) == ((20, 20, 3), "RGB")
+    assert np.asarray(recoloured(image, Colours(0.6, 1, 1, 0))).mean() == pytest.approx(
+        0.6 * np.asarray(image).mean(), abs=1
+    )
+
+
+def test_the_colours_of_photographs_vary_in_brightness():
+    sources = [np.full((12, 12, 3), (90, 120, 150), np.uint8)] * 100
+    plain, coloured = (
+        np.array([p.mean() for p in read_all(sources, [range(100)], augment=how, seed=(2,)).values()])
+        for how in ("resized-crop+flip", "resized-crop+flip+colour")
+    )
+    assert np.ptp(plain) == 0
+    assert coloured.min() < 85
+    assert coloured.max() > 155
+
+
 @pytest.mark.parametrize("workers", [0, 3])
-@pytest.mark.parametrize("augment", ["none", "crop", "crop+flip"])
+@pytest.mark.parametrize("augment", AUGMENTS)
 def test_pixels_depend_on_seed_and_position_only(augment, workers):
     sources = noise(20)
     wanted = read_all(sources, [range(20)], augment=augment, seed=(3, 5))
@@ -235,9 +377,9 @@ def test_an_unreadable_image_is_refused_with_the_reason(tmp_path, make, reason):
 
 def test_an_image_that_is_too_large_is_refused(monkeypatch):
     data = encoded(np.zeros((10, 10, 3), np.uint8), "PNG")
-    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    monkeypatch.setattr("dmuh.images.pixels.MAX_PIXELS", 100)
     assert read_pixels(data, PLAIN).shape == (8, 8, 3)
-    monkeypatch.setattr(images, "MAX_PIXELS", 99)
+    monkeypatch.setattr("dmuh.images.pixels.MAX_PIXELS", 99)
     with pytest.raises(ImageError, match="larger than 99 pixels"):
         read_pixels(data, PLAIN)
 
@@ -270,15 +412,18 @@ def mixed(tmp_path):
 @pytest.mark.parametrize("workers", [0, 3])
 @pytest.mark.parametrize(("positions", "name"), [([0, 1, 2], r"bad\.png: broken image"), ([3, 4], "image 4: ")])
 def test_fail_names_the_unreadable_image_and_the_way_around_it(mixed, positions, name, workers):
-    with pytest.raises(ImageError, match=f"{name}.*on_bad_image=skip"):
-        list(read_batches(mixed, [np.array(positions)], PLAIN, workers=workers))
+    with ImageReader(mixed, PLAIN, workers=workers) as reader:
+        with pytest.raises(ImageError, match=f"{name}.*on_bad_image=skip"):
+            list(reader.batches([np.array(positions)]))
+        assert len(by_position(reader.batches([np.array([0, 2])]))) == 2  # the reader is as good as before
 
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_skip_leaves_unreadable_images_out_and_notes_each_once(mixed, workers):
     bad = BadImages()
     batches = [np.array(b) for b in ([5, 4, 3], [1], [2, 1, 0])]
-    read = list(read_batches(mixed, batches, PLAIN, on_bad_image="skip", bad=bad, workers=workers))
+    with ImageReader(mixed, PLAIN, on_bad_image="skip", bad=bad, workers=workers) as reader:
+        read = list(reader.batches(batches))
     assert [batch.positions.tolist() for batch in read] == [[5, 3], [], [2, 0]]
     assert [batch.pixels.shape for batch in read] == [(2, 8, 8, 3), (0, 8, 8, 3), (2, 8, 8, 3)]
     for batch in read:
@@ -286,6 +431,176 @@ def test_skip_leaves_unreadable_images_out_and_notes_each_once(mixed, workers):
     assert list(bad.reasons) == ["image 4", str(mixed[1])]
     assert bad.summary().startswith("2 unreadable images were skipped: image 4: ")
     assert f"; {mixed[1]}: broken image" in bad.summary()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Forty JPEG files."""
+    root = tmp_path_factory.mktemp("files")
+    for n, image in enumerate(noise(40, side=24)):
+        (root / f"{n:02}.jpg").write_bytes(encoded(image, "JPEG"))
+    return sorted(root.iterdir())
+
+
+ALL = "resized-crop+flip+colour"
+ORDER = np.random.default_rng(0).permutation(40)
+UNEVEN = [ORDER[:1], ORDER[1:1], ORDER[1:34], ORDER[34:]]
+
+
+def equal(found, wanted):
+    return list(found) == list(wanted) and all(np.array_equal(found[p], wanted[p]) for p in wanted)
+
+
+@pytest.mark.parametrize(("workers", "as_text"), [(1, True), (2, False)])
+def test_processes_read_files_to_the_same_pixels_epoch_after_epoch(files, workers, as_text):
+    sources = [str(file) for file in files] if as_text else files
+    epochs = [{"augment": ALL, "seed": (3, epoch)} for epoch in range(2)] + [{}]
+    before = multiprocessing.active_children()
+    with ImageReader(sources, CROPPED, workers=workers) as reader:
+        readers = []
+        for options in epochs:
+            assert equal(by_position(reader.batches(UNEVEN, **options)), read_all(files, UNEVEN, **options))
+            readers.append(multiprocessing.active_children())
+    assert len(readers[0]) == len(before) + workers  # and not threads
+    assert {child.pid for child in readers[0]} == {child.pid for child in readers[-1]}
+    assert multiprocessing.active_children() == before
+
+
+@pytest.mark.parametrize("kind", ["array", "bytes", "mixed"])
+def test_threads_read_images_in_memory_to_the_same_pixels(files, kind):
+    contents = [file.read_bytes() for file in files]
+    sources = {"array": noise(40, side=24), "bytes": contents, "mixed": [*files[:39], contents[39]]}[kind]
+    with ImageReader(sources, CROPPED, workers=3) as reader:
+        for options in ({"augment": ALL, "seed": (3, 0)}, {}):
+            assert equal(by_position(reader.batches(UNEVEN, **options)), read_all(sources, UNEVEN, **options))
+        assert not multiprocessing.active_children()
+
+
+def test_two_walks_through_one_reader_do_not_disturb_each_other():
+    sources = noise(40)
+    with ImageReader(sources, CROPPED, workers=2) as reader:
+        pairs = list(zip(*(reader.batches(np.split(ORDER, 8), augment="crop", seed=(s,)) for s in (1, 2)), strict=True))
+    for found, seed in zip(zip(*pairs, strict=True), (1, 2), strict=True):
+        assert equal(by_position(found), read_all(sources, np.split(ORDER, 8), augment="crop", seed=(seed,)))
+
+
+def test_processes_leave_unreadable_files_out_or_name_them(files, tmp_path):
+    (tmp_path / "half.jpg").write_bytes(files[0].read_bytes()[:200])
+    sources, bad = [*files[:5], tmp_path / "half.jpg", *files[5:], tmp_path / "none.jpg"], BadImages()
+    batches = [np.arange(21), np.arange(21, 42)]
+    with ImageReader(sources, CROPPED, workers=2, on_bad_image="skip", bad=bad) as reader:
+        first, second = reader.batches(batches)
+    assert first.positions.tolist() == [n for n in range(21) if n != 5]
+    assert second.positions.tolist() == list(range(21, 41))
+    assert equal(by_position([first, second]), read_all(sources, [[n for n in range(41) if n != 5]]))
+    assert list(bad.reasons) == [str(tmp_path / "half.jpg"), str(tmp_path / "none.jpg")]
+    assert bad.reasons[str(tmp_path / "none.jpg")] == f"{tmp_path / 'none.jpg'}: the file does not exist"
+    with ImageReader(sources, CROPPED, workers=2) as reader:
+        read = reader.batches([np.arange(5), *batches])
+        assert next(read).positions.tolist() == [0, 1, 2, 3, 4]
+        with pytest.raises(ImageError, match=r"half\.jpg: broken image .*on_bad_image=skip"):
+            next(read)
+
+
+def test_a_killed_worker_is_one_sentence(files):
+    with ImageReader(files, CROPPED, workers=1) as reader:
+        read = reader.batches(itertools.repeat(np.arange(40)))
+        next(read)
+        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+        for again in (read, reader.batches([np.arange(3)])):
+            with pytest.raises(DataError, match=r"ended before its time.* lower workers \(now 1; 0 reads"):
+                list(again)
+
+
+class Counted:
+    """Images that know how often they were asked for."""
+
+    def __init__(self, n):
+        self.n, self.asked, self.lock = n, 0, threading.Lock()
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, position):
+        if position >= self.n:
+            raise IndexError(position)
+        with self.lock:
+            self.asked += 1
+        return np.zeros((16, 16, 3), np.uint8)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_reading_ahead_is_bounded_and_ends_when_nobody_wants_more(workers):
+    sources, taken = Counted(1000), 0
+
+    def batches():
+        nonlocal taken
+        for n in range(0, 1000, 10):
+            taken += 1
+            yield np.arange(n, n + 10)
+
+    with ImageReader(sources, PLAIN, workers=workers) as reader:
+        read = reader.batches(batches())
+        for done in range(1, 6):
+            next(read)
+            assert taken <= done + 2
+        read.close()
+        assert list(read) == []
+        assert len(next(iter(reader.batches([np.arange(4)]))).positions) == 4
+    assert sources.asked <= 10 * 7 + 4 + 1  # the one that was asked for its kind
+
+
+def test_an_error_of_whoever_takes_the_batches_ends_the_reading(files):
+    def take():
+        with ImageReader(files, PLAIN, workers=1) as reader:
+            for batch in reader.batches(itertools.repeat(np.arange(40))):
+                raise KeyError(len(batch.positions))
+
+    with pytest.raises(KeyError, match="40"):
+        take()
+    assert not multiprocessing.active_children()
+
+
+def test_a_reader_without_workers_needs_no_entering_and_one_with_workers_does():
+    assert len(by_position(ImageReader(noise(4), CROPPED).batches([np.arange(4)]))) == 4
+    with pytest.raises(RuntimeError, match="has to be entered"):
+        list(ImageReader(noise(4), CROPPED, workers=1).batches([np.arange(4)]))
+
+
+SCRIPT = """
+import itertools, sys
+import numpy as np
+from dmuh.images import ImageReader, Preprocess
+
+print(__name__, flush=True)  # no `if` around it: a process that ran it again would show
+try:
+    with ImageReader(sys.argv[1:], Preprocess(8, 8), workers=2) as reader:
+        for n, batch in enumerate(reader.batches(itertools.repeat(np.arange(40)))):
+            if n == 1:
+                print("reading", flush=True)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "killed"])
+def test_workers_leave_the_script_alone_and_end_with_it(files, tmp_path, how):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    program = subprocess.Popen(
+        [sys.executable, tmp_path / "script.py", *files],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert [program.stdout.readline() for _ in range(2)] == ["__main__\n", "reading\n"]
+    if how == "Ctrl-C":
+        os.killpg(program.pid, signal.SIGINT)  # as a terminal does: to all processes
+    else:
+        program.kill()
+    said, errors = program.communicate(timeout=60)  # returns when the last process that could write is gone
+    assert said == ("stopped\n" if how == "Ctrl-C" else "")
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from dmuh import configure, load_dataset, train
 from dmuh.config import DataSettings
 from dmuh.datasets import nuswide
-from dmuh.encoder import evaluate_run
 from dmuh.errors import DataError
+from dmuh.evaluation import evaluate_run
 from dmuh.protocols import PROTOCOLS
 
 

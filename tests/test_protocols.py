@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dmuh.config import ProtocolSettings
-from dmuh.datasets import DATASETS, Dataset, one_hot
+from dmuh.datasets import DATASETS, one_hot
 from dmuh.errors import ConfigError, DataError, FormatError
-from dmuh.protocols import PROTOCOLS, Protocol, Split, check_split, protocol_of
+from dmuh.protocols import PROTOCOLS, Protocol, Split, protocol_of
 
 
 def protocol(query, train, **options):
@@ -32,10 +32,6 @@ def positions(*numbers):
 
 def per_class(labels, part):
     return labels[part].sum(axis=0, dtype=int).tolist()
-
-
-def dataset_of(labels):
-    return Dataset("x", [f"{i}.png" for i in range(len(labels))], labels, tuple(map(str, range(labels.shape[1]))))
 
 
 amounts = st.sampled_from([1, 2, 3]) | st.floats(0.05, 0.95)
@@ -66,7 +62,6 @@ def test_parts_are_apart_and_together_hold_every_labelled_image(labels, query, t
     assert not query_set & searched
     assert (trained <= searched) if database == "rest+train" else not trained & searched
     assert query_set | trained | searched == set(np.flatnonzero(labels.any(axis=1)).tolist())
-    check_split(split, dataset_of(labels))
 
 
 def test_a_count_is_drawn_of_every_class():
@@ -227,21 +222,3 @@ def test_a_split_comes_back_from_its_file_for_the_same_data_only(tmp_path):
     assert back.digest() == split.digest()
     with pytest.raises(FormatError, match="other images or labels"):
         Split.load(tmp_path / "split.safetensors", "another")
-
-
-def test_a_query_that_is_searched_too_is_an_error_that_names_it():
-    dataset = dataset_of(classes_of(5, 5))
-    split = Split(positions(0), positions(), positions(1, 2, 3), positions(2, 3, 4))
-    with pytest.raises(DataError, match=r"2 query images are in the database, the first is 2\.png"):
-        check_split(split, dataset)
-
-
-def test_check_split_notes_unlabelled_images_and_queries_without_a_match():
-    labels = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 0]], np.uint8)
-    clean = Split(positions(1), positions(), positions(0), positions(1))
-    assert check_split(clean, dataset_of(labels[:2])) == []
-    odd = Split(positions(1), positions(), positions(0, 2, 3), positions(1))
-    assert check_split(odd, dataset_of(labels)) == [
-        "1 images without a label take no part",
-        "2 queries have no relevant image in the database and count as 0",
-    ]

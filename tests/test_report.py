@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dmuh import configure, train
-from dmuh.encoder import evaluate_run
+from dmuh.evaluation import evaluate_run
 from dmuh.report import figures
 from dmuh.report.page import write_run_page
 from dmuh.report.thumbnails import Tile, contact_sheet, thumbnail

@@ -1,20 +1,27 @@
 import dataclasses
+import importlib.util
 import math
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from dmuh.backbones import create_backbone
 from dmuh.config import TrainingSettings
-from dmuh.encoder import Hasher, evaluate_run
+from dmuh.encoder import Hasher
 from dmuh.errors import CollapseError, DataError, DivergenceError, RunError
+from dmuh.evaluation import evaluate_run
+from dmuh.images import read_pixels
 from dmuh.methods import configure
+from dmuh.network import load_networks
 from dmuh.runs import Run
-from dmuh.trainer import Progress, config_of, learning_rate, train
+from dmuh.trainer import Progress, config_of, learning_rate, loop, train
 
 SMALL = {"epochs": 4, "batch_size": 24, "bits": 12, "query": 5, "train": 16, "image_size": 16}
 
@@ -186,7 +193,8 @@ def test_one_class_is_refused(digits, tmp_path):
     {"epochs": 3}, {"batch_size": 16}, {"optimizer": "adamw", "lr": 0.001}, {"lr": 0.01}, {"lr_final": 0.01},
     {"warmup_epochs": 2.0}, {"schedule": "cosine"}, {"schedule": "step"}, {"backbone_lr": 0.1},
     {"sgd_momentum": 0.0}, {"weight_decay": 0.1},
-    {"augment": "none"}, {"augment": "crop+flip"}, {"clip": 0.01}, {"precision": "bfloat16"}, {"seed": 3},
+    {"augment": "none"}, {"augment": "flip"}, {"augment": "crop+flip"}, {"augment": "resized-crop+flip"},
+    {"augment": "resized-crop+flip+colour"}, {"clip": 0.01}, {"precision": "bfloat16"}, {"seed": 3},
     {"alpha": 0.99}, {"beta": 2.0}, {"gamma": 1.0}, {"normalization": "train"}, {"detach": False},
     {"validation": 0.3}, {"bits": 13},
     {"image_size": 24}, {"query": 10}, {"train": 20}, {"method": "regu"}, {"method": "dmuh-no-u"},
@@ -230,6 +238,7 @@ def test_bad_training_images_are_left_out_or_fatal(photos, tmp_path, caplog):
     for path in sorted(root.rglob("*.png"))[2:8]:
         path.write_bytes(path.read_bytes()[:60])
     settings = {"dataset": "folder", "data": str(root), "epochs": 2, "bits": 8, "image_size": 16}
+    settings["backbone"] = "smallconv"
     with pytest.raises(DataError, match=r"\.png: broken image"):
         train(configure(settings), tmp_path / "fatal")
     run = train(configure(settings, {"on_bad_image": "skip"}), tmp_path / "skipped")
@@ -241,3 +250,110 @@ def test_run_folder_records_versions_and_config(finished):
     assert '"torch"' in (finished.path / "environment.json").read_text()
     assert Path(finished.config_file).read_text().startswith("[method]")
     assert not (finished.path / "checkpoint.safetensors").exists()
+
+
+# With a frozen part ---------------------------------------------------------------------------------------------------
+
+PLAIN, MIRRORED = "computing features", "computing features of mirrored images"
+
+
+class Count:
+    """Notes what is computed."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    @contextmanager
+    def __call__(self, what: str, total: int):
+        self.told.append((what, total))
+        yield lambda _: None
+
+
+def is_frozen(name: str) -> bool:
+    """Whether an array belongs to the first two convolutions."""
+    return ".backbone.stages.0." in name or ".backbone.stages.1." in name
+
+
+@pytest.fixture(scope="module")
+def frozen(digits, tmp_path_factory) -> Run:
+    """Trained above the second convolution, on digits as they are and mirrored."""
+    config, count = configure(SMALL, {"freeze": "conv2"}), Count()
+    assert config.training.augment == "flip"
+    run = train(config, tmp_path_factory.mktemp("frozen") / "run", dataset=digits, count=count)
+    assert count.told == [(PLAIN, 64), (MIRRORED, 56)]  # training and validation images; training images
+    return run
+
+
+def test_the_next_run_computes_no_features_and_freezes_the_same(frozen, finished, digits, tmp_path):
+    count = Count()
+    config = configure(SMALL, {"freeze": "conv2", "lr": 0.05, "bits": 10, "epochs": 2})
+    other = train(config, tmp_path / "other", dataset=digits, count=count)
+    assert count.told == []
+    ours, theirs = arrays(frozen), arrays(other)
+    kept = [name for name in ours if is_frozen(name)]
+    assert kept == [f"network.backbone.stages.{n}.0.{what}" for n in range(2) for what in ("bias", "weight")]
+    assert all(np.array_equal(ours[name], theirs[name]) for name in kept)
+    assert not np.array_equal(ours["network.backbone.stages.2.0.weight"], theirs["network.backbone.stages.2.0.weight"])
+    assert not np.array_equal(ours["network.hash_layer.weight"], arrays(finished)["network.hash_layer.weight"])
+    assert {name.removeprefix("momentum.") for name in ours if name.startswith("momentum.")} == {
+        name.removeprefix("network.") for name in ours if name.startswith("network.") and name not in kept
+    }
+
+
+def test_mirrored_images_change_what_is_learned_above_a_frozen_part(frozen, digits, tmp_path):
+    config, count = configure(SMALL, {"freeze": "conv2", "augment": "none"}), Count()
+    plain = train(config, tmp_path / "run", dataset=digits, count=count)
+    assert count.told == []
+    assert not np.array_equal(arrays(plain)["network.hash_layer.weight"], arrays(frozen)["network.hash_layer.weight"])
+
+
+def test_interrupted_above_a_frozen_part_and_resumed_gives_the_same_weights(frozen, digits, tmp_path):
+    def stop(progress: Progress) -> None:
+        if progress.epoch == 3:
+            raise Killed
+
+    folder = tmp_path / "killed"
+    with pytest.raises(Killed):
+        train(config_of(frozen), folder, dataset=digits, progress=stop)
+    saved = Run(folder).load_checkpoint().arrays
+    assert {"network.hash_layer.weight", "momentum.hash_layer.weight", "network.feature_mean"} <= set(saved)
+    assert not [name for name in saved if is_frozen(name)]
+    assert same(frozen, train(config_of(frozen), folder, dataset=digits, resume=True))
+
+
+@torch.inference_mode()
+def outputs(run: Run, digits) -> np.ndarray:
+    network, _ = load_networks(run.load_model())
+    pixels = np.stack([read_pixels(image, network.backbone.preprocess) for image in digits.images])
+    return network(torch.from_numpy(pixels)).numpy()
+
+
+def test_features_that_are_kept_train_and_measure_as_those_computed_on_the_way(digits, tmp_path, monkeypatch):
+    config, count = configure(SMALL, {"freeze": "all"}), Count()
+    assert config.training.augment == "none"
+    kept = train(config, tmp_path / "kept", dataset=digits, count=count)
+    assert count.told == [(PLAIN, 64)]
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "CACHED", ())
+        computed = train(config, tmp_path / "computed", dataset=digits, count=count)
+    assert count.told == [(PLAIN, 64)]
+    one, other = outputs(kept, digits), outputs(computed, digits)
+    np.testing.assert_allclose(one, other, atol=1e-3)
+    assert one.std() > 0.1
+    evaluation = evaluate_run(kept, digits, count=count)
+    assert count.told == [(PLAIN, 64), (PLAIN, len(digits) - 64)]
+    for codes in (evaluation.query, evaluation.database):
+        expected = one[codes.ids]
+        bits = np.unpackbits(codes.bits, axis=1, count=12, bitorder="little")
+        assert ((bits == 1) == (expected > 0))[np.abs(expected) > 1e-4].all()
+
+
+def test_a_model_needs_nothing_but_its_file(shape_run, monkeypatch):
+    backbone = create_backbone("efficientnet-lite0", 64)
+    backbone.load_pretrained()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    network, momentum = load_networks(shape_run.load_model())
+    for key, value in backbone.state_dict().items():
+        assert torch.equal(network.backbone.state_dict()[key], value)
+        assert momentum.network.backbone.state_dict()[key].data_ptr() == network.backbone.state_dict()[key].data_ptr()
+    assert (network.feature_mean != 0).any()

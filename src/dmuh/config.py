@@ -79,7 +79,12 @@ class NetworkSettings:
     """The hashing network."""
 
     bits: int = setting(32, "length of the code", low=1, high=1024)
-    backbone: str = setting("smallconv", "name of the backbone, see `dmuh list`")
+    backbone: str = setting("", "name of the backbone, see `dmuh list`; empty chooses one that suits the data set")
+    freeze: str = setting(
+        "",
+        "what of the backbone does not train: all, none, or the name of the last part that does not; empty takes the "
+        "backbone's own",
+    )
     weights: str = setting("", "file with the backbone's weights, for backbones that read one")
     image_size: int | None = setting(None, "side of the square input in pixels; the backbone's own if not given",
                                      low=8, high=1024)  # fmt: skip
@@ -105,13 +110,23 @@ class TrainingSettings:
     clip: float = setting(
         1.0, "largest norm of the gradient of a step; longer ones are shortened, 0 leaves them", low=0
     )
-    augment: str = setting("crop", "random changes of the training images", choices=("none", "crop", "crop+flip"))
+    augment: str = setting(
+        "",
+        "random changes of the training images; empty is flip above a frozen part, none with all of it frozen, else "
+        "the backbone's own; those that crop read the images in every epoch",
+        choices=("", "none", "flip", "crop", "crop+flip", "resized-crop+flip", "resized-crop+flip+colour"),
+    )
     evaluate_every: int = setting(1, "epochs between two measurements of the validation MAP", low=1)
     seed: int = setting(0, "seed of the split, the weights and the order of the images", low=0, high=2**63 - 1)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N")
     precision: str = setting("auto", "arithmetic of the network; auto is bfloat16 on a GPU that has it",
                              choices=("auto", "float32", "bfloat16"))  # fmt: skip
-    workers: int = setting(0, "processes that read images; 0 reads in the main one", low=0, high=256)
+    workers: int | None = setting(
+        None,
+        "processes that read images, 0 reads in the main one; not given, chosen by images and cores",
+        low=0,
+        high=256,
+    )
 
 
 SECTIONS: dict[str, type[Any]] = {
@@ -219,7 +234,7 @@ def _checked(value: Any, hint: Any, limits: Mapping[str, Any]) -> Any:
     kind = typing.get_args(hint)[0] if optional else hint
     if kind is str:
         if not isinstance(value, str) or (limits["choices"] and value not in limits["choices"]):
-            raise ValueError(" or ".join(limits["choices"]) or "a text")
+            raise ValueError(" or ".join(filter(None, limits["choices"])) or "a text")
         return value
     if kind is bool:
         if not isinstance(value, bool):

@@ -1,121 +1,161 @@
-"""Hasher, the one public encoder from images to codes, and the test of a run with it."""
+"""Hasher, the one public encoder from images to codes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dmuh.backbones import create_backbone
 from dmuh.codes import Codes
-from dmuh.datasets import Dataset
-from dmuh.images import BadImages, ImageLike, Images, OnBadImage
-from dmuh.metrics import Metrics, evaluate
-from dmuh.network import HashNetwork, MomentumCopy, choose_device, compute_outputs, state_by_part
-from dmuh.protocols import Split, protocol_of
+from dmuh.errors import InputError, MissingExtraError
+from dmuh.files import ArrayFile, write_text, written_whole
+from dmuh.images import BadImages, ImageLike, ImageReader, Images, OnBadImage, Preprocess
+from dmuh.inference import OnnxNetwork
 from dmuh.runs import Run
-from dmuh.trainer import config_of
+
+if TYPE_CHECKING:
+    from dmuh.network import TorchNetwork
+
+log = logging.getLogger(__name__)
+
+_BATCH = 64
 
 
 class Hasher:
-    """A trained network that gives images their codes."""
+    """A trained network that gives images their codes.
 
-    def __init__(self, network: HashNetwork, momentum: MomentumCopy | None, about: dict[str, Any], digest: str) -> None:
+    What an image gets never depends on the images beside it. On a CPU ONNX Runtime runs the network, without torch.
+    """
+
+    def __init__(
+        self, network: "OnnxNetwork | TorchNetwork", preprocess: Preprocess | None, about: dict[str, Any], digest: str
+    ) -> None:
         self._network = network
-        self._momentum = momentum
+        self._preprocess = preprocess  # None where it takes feature vectors
         self.about = about  # method, classes, backbone, where the weights come from
         self.digest = digest  # which weights these are
 
     @classmethod
     def load(cls, run: str | Path, device: str = "auto") -> "Hasher":
-        """Load the network of a finished run folder."""
-        model = Run(Path(run)).load_model()
+        """Load the network of a finished run folder; `auto` takes a GPU where there is one."""
+        folder = Run(Path(run))
+        model = folder.load_model()
         about = model.metadata
-        network = HashNetwork(create_backbone(about["backbone"], about["image_size"]), about["n_bits"])
-        parts = state_by_part(model.arrays)
-        network.load_state_dict(parts["network"])
-        momentum = None
-        if "momentum" in parts:
-            momentum = MomentumCopy(network, about["alpha"])
-            momentum.network.load_state_dict(parts["momentum"])
-        place = choose_device(device)
-        return cls(network.to(place), None if momentum is None else momentum.to(place), about, model.checksum)
+        preprocess = Preprocess(**about["preprocess"]) if about["preprocess"] else None
+        network = _on_gpu(model, device) or _on_cpu(folder, model)
+        return cls(network, preprocess, about, model.checksum)
 
     @property
     def n_bits(self) -> int:
         """Length of the codes."""
-        return self._network.hash_layer.out_features
+        return int(self.about["n_bits"])
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether it encodes images, rather than feature vectors."""
+        return self._preprocess is not None
 
     def encode(
         self,
-        images: ImageLike | Images,
+        images: ImageLike | Images | NDArray[np.float32],
         *,
         ids: Sequence[int] | NDArray[np.int64] | None = None,
-        batch_size: int = 128,
         on_bad_image: OnBadImage = "fail",
         bad: BadImages | None = None,
-        workers: int = 0,
-        progress: Callable[[int], None] | None = None,
+        workers: int | None = None,
+        progress: Callable[[int], None] = lambda _: None,
     ) -> Codes:
         """Return the codes of images: paths, Pillow images, file contents or uint8 arrays; one alone is fine too.
 
-        Ids are `ids` or positions; with `on_bad_image="skip"` unreadable images are left out and noted in `bad`.
+        A network for feature vectors takes a matrix float32 (n, n_features) instead. Ids are `ids` or positions; with
+        `on_bad_image="skip"` unreadable images are left out and noted in `bad`.
         """
-        single = isinstance(images, str | Path | bytes | Image.Image)
-        if single or (isinstance(images, np.ndarray) and (images.ndim == 2 or _one_colour_image(images))):
-            images = [images]  # type: ignore[list-item]
-        result = compute_outputs(
-            self._network,
-            self._momentum,
-            images,  # type: ignore[arg-type]
-            np.arange(len(images), dtype=np.int64),  # type: ignore[arg-type]
-            batch_size=batch_size,
-            on_bad_image=on_bad_image,
-            bad=bad,
-            workers=workers,
-            progress=progress,
+        many = cast(Images, [images] if self._is_one(images) else images)
+        if ids is not None and len(ids) != len(many):
+            raise InputError(f"ids must be as many as the images, {len(many)}, got {len(ids)}")
+        kept, outputs, unsure = [np.empty(0, np.int64)], [np.empty((0, self.n_bits), np.float32)], []
+        for positions, rows, n_asked in self._rows(many, on_bad_image, bad, workers):
+            if len(positions):
+                result = self._network.run(rows)
+                kept.append(positions)
+                outputs.append(result["outputs"])
+                if "uncertainty" in result:
+                    unsure.append(result["uncertainty"])
+            progress(n_asked)
+        found = np.concatenate(kept)
+        with_copy = "uncertainty" in self._network.outputs
+        return Codes.from_outputs(
+            np.concatenate(outputs),
+            np.concatenate([outputs[0], *unsure]) if with_copy else None,
+            found if ids is None else np.asarray(ids, np.int64)[found],
         )
-        own = result.positions if ids is None else np.asarray(ids, np.int64)[result.positions]
-        return Codes.from_outputs(result.outputs, result.uncertainty, own)
+
+    def _is_one(self, images: object) -> bool:
+        """Whether this is one image or vector rather than several."""
+        if not isinstance(images, np.ndarray):
+            return isinstance(images, str | Path | bytes | Image.Image)
+        if self._preprocess is None:
+            return images.ndim == 1
+        return images.ndim == 2 or (images.ndim == 3 and images.shape[2] in (3, 4))
+
+    def _rows(
+        self, images: Images, on_bad_image: OnBadImage, bad: BadImages | None, workers: int | None
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], int]]:
+        """Yield positions, what the network takes for them, and how many were asked for, batch by batch."""
+        positions = np.arange(len(images), dtype=np.int64)
+        batches = [positions[n : n + _BATCH] for n in range(0, len(positions), _BATCH)]
+        if self._preprocess is None:
+            vectors = np.asarray(images)
+            if vectors.dtype.kind not in "fiu" or vectors.shape[1:] != self._network.shape:
+                raise InputError(
+                    f"this network takes feature vectors (n, {self._network.shape[0]}), with --dataset features on the "
+                    f"command line, got {vectors.dtype} of shape {vectors.shape}"
+                )
+            for batch in batches:
+                yield batch, np.asarray(vectors[batch], np.float32), len(batch)
+            return
+        with ImageReader(images, self._preprocess, workers=workers, on_bad_image=on_bad_image, bad=bad) as reader:
+            for read, asked in zip(reader.batches(batches), batches, strict=True):
+                yield read.positions, read.pixels, len(asked)
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What a run's test gave: the figures, and the codes they were taken from, whose ids are positions in the data."""
-
-    metrics: Metrics
-    query: Codes
-    database: Codes
-
-
-def evaluate_run(run: Run, dataset: Dataset, *, bad: BadImages | None = None, **options: Any) -> Evaluation:
-    """Measure a finished run on its own test queries.
-
-    The codes are computed once and kept in the run folder, and so are the figures by the protocol's own rules.
-    `options` with the names of `evaluate`'s rules go there, the others to `Hasher.encode`.
-    """
-    rules = {name: options.pop(name) for name in ("topk", "ties", "denominator", "ks", "radius") if name in options}
-    config = config_of(run)
-    custom = bool(rules)
-    rules.setdefault("topk", protocol_of(config.protocol, config.data.dataset).topk)
-    split = Split.load(run.split_file, dataset.fingerprint())
-    hasher: Hasher | None = None
-    parts: list[Codes] = []
-    for file, positions in ((run.query_codes, split.query), (run.database_codes, split.database)):
-        if not file.is_file():
-            hasher = hasher or Hasher.load(run.path)
-            hasher.encode(dataset.take(positions), ids=positions, bad=bad, **options).save(file)
-        parts.append(Codes.load(file))
-    query, database = parts
-    metrics = evaluate(query, database, dataset.labels[query.ids], dataset.labels[database.ids], **rules)
-    if not custom:  # what other rules give is the caller's
-        run.save_evaluation({**metrics.to_dict(), "split": split.digest()})
-    return Evaluation(metrics, query, database)
+def _on_gpu(model: ArrayFile, device: str) -> "TorchNetwork | None":
+    """Return the network on the GPU that is meant by `device`, or None if that is the CPU."""
+    if device == "cpu":
+        return None
+    try:
+        from dmuh.network import TorchNetwork, choose_device, load_networks
+    except ModuleNotFoundError as error:
+        if device == "auto" and error.name == "torch":
+            return None
+        raise MissingExtraError(f"encoding on {device}", "train") from error
+    place = choose_device(device)
+    return None if place.type == "cpu" else TorchNetwork(*load_networks(model, place))
 
 
-def _one_colour_image(array: NDArray[np.uint8]) -> bool:
-    """Whether a 3-dimensional array is one image (H, W, 3) rather than grey ones (N, H, W)."""
-    return array.ndim == 3 and array.shape[2] in (3, 4)
+def _on_cpu(run: Run, model: ArrayFile) -> OnnxNetwork:
+    """Return the network for ONNX Runtime; the file is made when first asked for, and again if it does not fit."""
+    digest_file = run.onnx_file.with_suffix(".onnx.sha256")
+    if run.onnx_file.is_file() and digest_file.is_file():
+        kept = run.onnx_file.read_bytes()
+        if digest_file.read_text(encoding="utf-8").split() == [hashlib.sha256(kept).hexdigest(), model.checksum]:
+            return OnnxNetwork(kept)
+    try:
+        from dmuh.export import Both, to_onnx
+        from dmuh.network import load_networks
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError(f"the first use of {run.path}", "train") from error
+    content = to_onnx(Both(*load_networks(model)))
+    try:
+        with written_whole(run.onnx_file) as temporary:
+            temporary.write_bytes(content)
+        write_text(digest_file, f"{hashlib.sha256(content).hexdigest()} {model.checksum}\n")
+    except OSError as error:
+        log.info("the network for ONNX Runtime cannot be kept in %s: %s", run.path, error.strerror)
+    return OnnxNetwork(content)

@@ -45,11 +45,16 @@ def written_whole(path: Path) -> Iterator[Path]:
         yield temporary
         mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
         temporary.chmod(mode & 0o777)
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
+        move_into_place(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def move_into_place(temporary: Path, path: Path) -> None:
+    """Give a finished file beside `path` its name: first its bytes are on the disk, then its name is."""
+    _sync(temporary)
+    temporary.replace(path)
+    _sync(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,8 +1,7 @@
-"""HashNetwork, its momentum copy, and the pass over images that both share."""
+"""HashNetwork, its momentum copy, and where they run."""
 
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,30 +9,44 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dmuh.backbones import Backbone
-from dmuh.errors import ConfigError
-from dmuh.images import BadImages, Images, OnBadImage, read_batches
+from dmuh.backbones import Backbone, create_backbone
+from dmuh.errors import ConfigError, unknown
+from dmuh.files import ArrayFile
 
+_BATCH = 64  # rows that a GPU encodes together
+_SHARED_DEVIATION = 0.3  # of the mean one, added to each feature's: those that hardly vary are not blown up to the rest
 _FIRST_DEVIATION = 0.2  # of a bit's output over the training images when training begins
 
 
 class HashNetwork(nn.Module):
     """Pixels uint8 (B, size, size, 3) → outputs (B, n_bits), whose signs are the code: a backbone and a hash layer.
 
+    `freeze` cuts it in two: the parts of the backbone up to the one it names, or all or none of them, do not train.
+    They are `lower`, from pixels to activations; `upper` goes on from there. What lower gives can be kept. Before the
+    hash layer the features are shifted and scaled by constants, which `calibrate` sets.
+
     The network never leaves evaluation mode: batch normalisation uses its running statistics and dropout is off, in
     training too. So the momentum copy differs from it by its weights alone, a code never depends on its batch, and the
     uncertainty |h - m| measures change and nothing else.
     """
 
-    mean: Tensor
-    std: Tensor
+    feature_mean: Tensor
+    feature_scale: Tensor
 
-    def __init__(self, backbone: Backbone, n_bits: int) -> None:
+    def __init__(self, backbone: Backbone, n_bits: int, freeze: str = "none") -> None:
         super().__init__()
         self.backbone = backbone
         self.hash_layer = nn.Linear(backbone.n_features, n_bits)
-        self.register_buffer("mean", torch.tensor(backbone.mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(backbone.std).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("feature_mean", torch.zeros(backbone.n_features))
+        self.register_buffer("feature_scale", torch.ones(backbone.n_features))
+        names = list(backbone.parts())
+        if freeze not in ("none", "all", *names):
+            raise ConfigError(unknown("part to freeze", freeze, ["none", "all", *names]))
+        self._n_frozen = ["none", *names].index(freeze) if freeze != "all" else len(names)
+        for part in list(backbone.parts().values())[: self._n_frozen]:
+            part.requires_grad_(False)
+        # convolutions train up to five times as fast on a CPU
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.eval()
 
     def train(self, mode: bool = True) -> "HashNetwork":
@@ -42,25 +55,68 @@ class HashNetwork(nn.Module):
         super().train(False)
         return self
 
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.hash_layer.weight.device
+
+    @torch.no_grad()
+    def lower(self, pixels: Tensor) -> Tensor:
+        """Compute the activations above what is frozen: with nothing frozen, the normalised images."""
+        x = self.backbone.normalise(pixels)
+        for part in list(self.backbone.parts().values())[: self._n_frozen]:
+            x = part(x)
+        return x
+
+    def features(self, activations: Tensor) -> Tensor:
+        """Compute the backbone's features (B, n_features) from the activations."""
+        x = activations
+        for part in list(self.backbone.parts().values())[self._n_frozen :]:
+            x = part(x)
+        return x
+
+    def upper(self, activations: Tensor) -> Tensor:
+        """Compute the outputs (B, n_bits) from the activations."""
+        outputs: Tensor = self.hash_layer((self.features(activations) - self.feature_mean) * self.feature_scale)
+        return outputs
+
     def forward(self, pixels: Tensor) -> Tensor:
         """Compute the outputs (B, n_bits)."""
-        images = pixels.permute(0, 3, 1, 2).to(self.mean.dtype) / 255
-        features = self.backbone((images - self.mean) / self.std)
-        outputs: Tensor = self.hash_layer(features)
-        return outputs
+        return self.upper(self.lower(pixels))
+
+    def frozen(self) -> list[Tensor]:
+        """Return the weights and buffers that do not change in training."""
+        parts = list(self.backbone.parts().values())[: self._n_frozen]
+        return [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """Return the state without what is frozen."""
+        frozen = {id(tensor) for tensor in self.frozen()}
+        return {key: value for key, value in self.state_dict(keep_vars=True).items() if id(value) not in frozen}
+
+    def load_trained_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take up what `trained_state` gave."""
+        self.load_state_dict({**self.state_dict(), **state})
 
 
 @torch.no_grad()
-def calibrate(network: HashNetwork, pixels: Tensor) -> None:
-    """Scale a fresh network's layers so that over these images (n, size, size, 3) no output has a mean.
+def calibrate(network: HashNetwork, activations: Tensor) -> None:
+    """Scale a fresh network's layers so that over these activations of `lower` no output has a mean.
 
-    Layers of a backbone that starts from scratch get deviation 1 a channel, the hash layer a small one. A fresh hash
+    Layers of a backbone that starts from scratch get deviation 1 a channel, the hash layer a small one. The features of
+    a learned backbone are standardised instead: their deviations differ a thousandfold, and so would the speed at which
+    the hash layer learns to use them. A fresh hash
     layer gives all images nearly the same output, from where the pairwise likelihood drives the outputs to zero: a
     saddle point that training does not leave.
     """
     deviation: dict[nn.Module, float] = {network.hash_layer: _FIRST_DEVIATION}
     if network.backbone.from_scratch:
         deviation |= {m: 1.0 for m in network.backbone.modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    else:
+        features = network.features(activations)
+        network.feature_mean.copy_(features.mean(dim=0))
+        deviations = features.std(dim=0, correction=0)
+        network.feature_scale.copy_(1 / (deviations + _SHARED_DEVIATION * deviations.mean() + 1e-6))
 
     def standardise(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         del inputs
@@ -74,80 +130,78 @@ def calibrate(network: HashNetwork, pixels: Tensor) -> None:
         return ((channel_last - mean) * scale).movedim(-1, 1)
 
     hooks = [layer.register_forward_hook(standardise) for layer in deviation]
-    network(pixels)
+    network.upper(activations)
     for hook in hooks:
         hook.remove()
 
 
 class MomentumCopy(nn.Module):
-    """The momentum-updated network (Eq. 3): a copy whose weights follow another network's, smoothed by `alpha`."""
+    """The momentum-updated network (Eq. 3): a copy whose weights follow another network's, smoothed by `alpha`.
+
+    What is frozen is the network's own, not copied.
+    """
 
     def __init__(self, network: HashNetwork, alpha: float) -> None:
         super().__init__()
-        self.network = copy.deepcopy(network).requires_grad_(False)
+        shared = {id(tensor): tensor for tensor in network.frozen()}
+        self.network = copy.deepcopy(network, shared).requires_grad_(False)
         self.alpha = alpha
 
     @torch.no_grad()
     def update(self, network: HashNetwork) -> None:
         """θ_m ← α·θ_m + (1-α)·θ_h. Buffers, such as running statistics, are copied."""
-        for ours, theirs in zip(self.network.parameters(), network.parameters(), strict=True):
-            ours.lerp_(theirs, 1 - self.alpha)
-        for our_buffer, their_buffer in zip(self.network.buffers(), network.buffers(), strict=True):
-            our_buffer.copy_(their_buffer)
+        theirs = network.trained_state()
+        for key, ours in self.network.trained_state().items():
+            if isinstance(theirs[key], nn.Parameter):
+                ours.lerp_(theirs[key], 1 - self.alpha)
+            else:
+                ours.copy_(theirs[key])
 
     @torch.no_grad()
-    def forward(self, pixels: Tensor) -> Tensor:
+    def upper(self, activations: Tensor) -> Tensor:
         """Compute the copy's outputs (B, n_bits), without gradient."""
-        outputs: Tensor = self.network(pixels)
-        return outputs
+        return self.network.upper(activations)
 
 
-@dataclass(frozen=True, eq=False)
-class Outputs:
-    """Outputs float32 (n, n_bits) of the images at `positions` (n,), and their uncertainty if there is a copy."""
+class TorchNetwork:
+    """A network and its copy on a GPU, run as `dmuh.inference.OnnxNetwork` runs them on a CPU."""
 
-    positions: NDArray[np.int64]
-    outputs: NDArray[np.float32]
-    uncertainty: NDArray[np.float32] | None
+    def __init__(self, network: HashNetwork, momentum: MomentumCopy | None) -> None:
+        self._network = network
+        self._momentum = momentum
+        self.shape = tuple(network.backbone.example().shape[1:])
+        self.outputs = ["outputs"] if momentum is None else ["outputs", "uncertainty"]
+
+    @torch.inference_mode()
+    def run(self, rows: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
+        """Return what each row (n, …) gives: always in batches of one size, so that it does not depend on theirs."""
+        parts: dict[str, list[NDArray[np.float32]]] = {name: [] for name in self.outputs}
+        for first in range(0, len(rows), _BATCH):
+            own = rows[first : first + _BATCH]
+            whole = np.concatenate([own, np.zeros((_BATCH - len(own), *own.shape[1:]), own.dtype)])
+            activations = self._network.lower(to_device(whole, self._network.device))
+            h = self._network.upper(activations)
+            values = {"outputs": h}
+            if self._momentum is not None:
+                values["uncertainty"] = (h - self._momentum.upper(activations)).abs()
+            for name, value in values.items():
+                parts[name].append(value[: len(own)].float().cpu().numpy())
+        return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-@torch.inference_mode()
-def compute_outputs(
-    network: HashNetwork,
-    momentum: MomentumCopy | None,
-    images: Images,
-    positions: NDArray[np.int64],
-    *,
-    batch_size: int = 128,
-    on_bad_image: OnBadImage = "fail",
-    bad: BadImages | None = None,
-    workers: int = 0,
-    progress: Callable[[int], None] | None = None,
-) -> Outputs:
-    """Run the images at `positions` through the network and its copy; `progress` is told the images done by batch."""
-    device = network.mean.device
-    batches = [positions[i : i + batch_size] for i in range(0, len(positions), batch_size)]
-    n_bits = network.hash_layer.out_features
-    outputs = np.empty((len(positions), n_bits), np.float32)
-    unsure = None if momentum is None else np.empty((len(positions), n_bits), np.float32)
-    kept: list[NDArray[np.int64]] = []
-    n = 0
-    reader = read_batches(
-        images, batches, network.backbone.preprocess, on_bad_image=on_bad_image, bad=bad, workers=workers
-    )
-    for batch, asked in zip(reader, batches, strict=True):
-        rows = slice(n, n + len(batch.positions))
-        if len(batch.positions):
-            pixels = to_device(batch.pixels, device)
-            h = network(pixels)
-            outputs[rows] = h.float().cpu().numpy()
-            if momentum is not None and unsure is not None:
-                unsure[rows] = (h - momentum(pixels)).abs().float().cpu().numpy()
-            kept.append(batch.positions)
-        n = rows.stop
-        if progress is not None:
-            progress(len(asked))
-    return Outputs(np.concatenate([positions[:0], *kept]), outputs[:n], None if unsure is None else unsure[:n])
+def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple[HashNetwork, MomentumCopy | None]:
+    """Return the networks that a run's model file holds, on the CPU unless a device is given."""
+    about = model.metadata
+    backbone = create_backbone(about["backbone"], about["image_size"])
+    network = HashNetwork(backbone, about["n_bits"], about["freeze"])
+    parts = state_by_part(model.arrays)
+    network.load_state_dict(parts["network"])
+    network.to(device)
+    if "momentum" not in parts:
+        return network, None
+    momentum = MomentumCopy(network, about["alpha"])
+    momentum.network.load_trained_state(parts["momentum"])
+    return network, momentum
 
 
 def state_by_part(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Tensor]]:
@@ -159,9 +213,14 @@ def state_by_part(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Ten
     return parts
 
 
-def to_device(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:
-    """Move pixels to the device: pinned and without waiting where it is a GPU."""
-    tensor = torch.from_numpy(pixels)
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Move an array to the device, maps (n, channels, height, width) with the channels last in memory.
+
+    Where it is a GPU the memory is pinned and nobody waits.
+    """
+    tensor = torch.from_numpy(array)
+    if tensor.ndim == 4 and tensor.is_floating_point():
+        tensor = tensor.contiguous(memory_format=torch.channels_last)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.config import ProtocolSettings
-from dmuh.datasets import DATASETS, Dataset, Labels
+from dmuh.datasets import DATASETS, Labels
 from dmuh.errors import ConfigError, DataError, FormatError, unknown
 from dmuh.files import load_arrays, save_arrays
 
@@ -135,24 +135,6 @@ def protocol_of(settings: ProtocolSettings, dataset: str) -> Protocol:
         database=settings.database or protocol.database,
         validation=settings.validation,
     )
-
-
-def check_split(split: Split, dataset: Dataset) -> list[str]:
-    """Return what is odd about a split, one sentence each; a query that is also searched is an error."""
-    leaked = np.intersect1d(split.query, split.database)
-    if len(leaked):
-        raise DataError(
-            f"{len(leaked):,} query images are in the database, the first is {dataset.path(int(leaked[0]))}"
-        )
-    notes = []
-    unlabelled = int((~dataset.labels.any(axis=1)).sum())
-    if unlabelled:
-        notes.append(f"{unlabelled:,} images without a label take no part")
-    searched = dataset.labels[split.database].any(axis=0)
-    lost = int((~(dataset.labels[split.query] & searched).any(axis=1)).sum())
-    if lost:
-        notes.append(f"{lost:,} queries have no relevant image in the database and count as 0")
-    return notes
 
 
 def _draw_in_all(

@@ -2,11 +2,13 @@
 
     config.toml             all settings, resolved; `dmuh train --config` takes it as it is
     environment.json        versions and machine
+    data.json               what was noticed about the data: counts, missing files, copies
     split.safetensors       which images train, ask and answer, and of which data
     metrics.jsonl           one line an epoch: loss terms, uncertainty, validation MAP
     trace.jsonl             one line an epoch: outputs of a few training images, for the figure of two bits
     checkpoint.safetensors  everything the next epoch needs; gone when the training is done
     model.safetensors       the trained networks and what is needed to use them
+    model.onnx              the same for ONNX Runtime, made when first asked for; its digest is in model.onnx.sha256
     query_codes.safetensors, database_codes.safetensors   codes of the test images, made when first asked for
     evaluation.json         what the test queries gave
 
@@ -38,8 +40,8 @@ from dmuh.files import (
     write_text,
 )
 
-_CHECKPOINT, _MODEL, _VERSION = "dmuh checkpoint", "dmuh model", 1
-_PACKAGES = ("dmuh", "torch", "numpy", "pillow")
+_CHECKPOINT, _MODEL, _VERSION = "dmuh checkpoint", "dmuh model", 2
+_PACKAGES = ("dmuh", "torch", "onnxruntime", "numpy", "pillow")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ class Run:
         return self.path / "database_codes.safetensors"
 
     @property
+    def onnx_file(self) -> Path:
+        """The trained networks for ONNX Runtime."""
+        return self.path / "model.onnx"
+
+    @property
     def started(self) -> bool:
         """Whether a training was ever begun here."""
         return self.config_file.is_file()
@@ -86,12 +93,16 @@ class Run:
     def _checkpoint_file(self) -> Path:
         return self.path / "checkpoint.safetensors"
 
-    def begin(self, config: Config) -> None:
-        """Lay out a new run folder; one that holds a run is refused."""
+    def refuse_if_taken(self) -> None:
+        """Raise if a new run cannot begin here."""
         if self.started:
             raise RunError(f"{self.path} holds a run already: go on with it by --resume, or choose another folder")
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is not a folder: a run needs a folder of its own")
+
+    def begin(self, config: Config) -> None:
+        """Lay out a new run folder; one that holds a run is refused."""
+        self.refuse_if_taken()
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / "environment.json", environment())
         write_text(self.config_file, config.to_toml())  # last: from here on the run counts as started
@@ -109,6 +120,10 @@ class Run:
             yield
         finally:
             os.close(handle)
+
+    def save_data_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write what was noticed about the data."""
+        write_json(self.path / "data.json", summary)
 
     def log_epoch(self, metrics: Mapping[str, Any], trace: Mapping[str, Any]) -> None:
         """Append an epoch's figures."""

@@ -3,10 +3,12 @@
 from dmuh.backbones.base import Backbone
 from dmuh.backbones.cnnf import CNNF
 from dmuh.backbones.efficientnet_lite import EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
+from dmuh.backbones.features import Features
 from dmuh.backbones.smallconv import SmallConv
+from dmuh.backbones.timm_model import TimmModel
 from dmuh.errors import ConfigError, unknown
 
-__all__ = ["BACKBONES", "Backbone", "create_backbone"]
+__all__ = ["BACKBONES", "FAMILIES", "Backbone", "create_backbone"]
 
 BACKBONES: dict[str, type[Backbone]] = {
     "smallconv": SmallConv,
@@ -15,10 +17,19 @@ BACKBONES: dict[str, type[Backbone]] = {
     "efficientnet-lite1": EfficientNetLite1,
     "efficientnet-lite2": EfficientNetLite2,
 }
+FAMILIES: dict[str, type[Backbone]] = {"features": Features, "timm": TimmModel}  # one for each name:detail
 
 
 def create_backbone(name: str, image_size: int | None = None) -> Backbone:
-    """Make a backbone with fresh weights; `image_size` overrides the side of its input."""
-    if name not in BACKBONES:
-        raise ConfigError(unknown("backbone", name, BACKBONES))
+    """Make a backbone with fresh weights; `image_size` overrides the side of its input.
+
+    Beside those of the table there are features:<width> and timm:<model>.
+    """
+    family, colon, detail = name.partition(":")
+    if family == "features" and detail.isdecimal():
+        return Features(int(detail))
+    if family == "timm" and detail:
+        return TimmModel(detail, image_size)
+    if colon or name not in BACKBONES:
+        raise ConfigError(unknown("backbone", name, [*BACKBONES, "features:<width>", "timm:<model>"]))
     return BACKBONES[name](image_size)

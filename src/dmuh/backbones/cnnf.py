@@ -26,6 +26,20 @@ _CONVOLUTIONS = ("conv1", "conv2", "conv3", "conv4", "conv5")
 _LAYERS = (*_CONVOLUTIONS, "fc6", "fc7")  # by MatConvNet's names
 
 
+class Centre(nn.Module):
+    """Takes the mean image (3, 224, 224) of the images it was trained on from pixels 0…255."""
+
+    mean_image: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean_image", torch.full((3, 224, 224), 127.5))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Take it off."""
+        return images - self.mean_image
+
+
 class CNNF(Backbone):
     """Pixels less the mean image, five convolutions and two full layers: features (B, 4096)."""
 
@@ -33,13 +47,13 @@ class CNNF(Backbone):
     n_features = 4096
     mean = (0.0, 0.0, 0.0)
     std = (1 / 255, 1 / 255, 1 / 255)  # pixels from 0 to 255
-    mean_image: Tensor
 
     def __init__(self, image_size: int | None = None) -> None:
         super().__init__(image_size)
         if image_size not in (None, 224):
             raise ConfigError(f"cnnf takes images of 224 pixels, got image_size={image_size}")
         self.preprocess = Preprocess(size=224, resize=256)
+        self.centre = Centre()
         self.conv1 = nn.Conv2d(3, 64, 11, stride=4)
         self.conv2 = nn.Conv2d(64, 256, 5, padding=2)
         self.conv3 = nn.Conv2d(256, 256, 3, padding=1)
@@ -47,19 +61,21 @@ class CNNF(Backbone):
         self.conv5 = nn.Conv2d(256, 256, 3, padding=1)
         self.fc6 = nn.Linear(256 * 6 * 6, 4096)
         self.fc7 = nn.Linear(4096, 4096)
-        self.normalise = nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2.0)
+        self.local_norm = nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2.0)
         self.pool = nn.MaxPool2d(3, stride=2, ceil_mode=True)
-        self.register_buffer("mean_image", torch.full((3, 224, 224), 127.5))
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Compute the features of pixels 0…255 (B, 3, 224, 224)."""
-        relu = nn.functional.relu
-        x = images - self.mean_image
-        x = self.pool(self.normalise(relu(self.conv1(x))))
-        x = self.pool(self.normalise(relu(self.conv2(x))))
-        x = relu(self.conv4(relu(self.conv3(x))))
-        x = self.pool(relu(self.conv5(x))).flatten(1)
-        return relu(self.fc7(relu(self.fc6(x))))
+    def parts(self) -> dict[str, nn.Module]:
+        """Return the layers of the table above, from pixels 0…255 (B, 3, 224, 224)."""
+        relu = nn.ReLU()
+        return {
+            "conv1": nn.Sequential(self.centre, self.conv1, relu, self.local_norm, self.pool),
+            "conv2": nn.Sequential(self.conv2, relu, self.local_norm, self.pool),
+            "conv3": nn.Sequential(self.conv3, relu),
+            "conv4": nn.Sequential(self.conv4, relu),
+            "conv5": nn.Sequential(self.conv5, relu, self.pool),
+            "full6": nn.Sequential(nn.Flatten(), self.fc6, relu),
+            "full7": nn.Sequential(self.fc7, relu),
+        }
 
     def load_pretrained(self, file: Path | None = None) -> None:
         """Load MatConvNet's imagenet-vgg-f.mat; without a file the weights stay random."""
@@ -90,7 +106,7 @@ class CNNF(Backbone):
         if image.shape not in ((224, 224, 3), (3,)):
             raise FormatError(f"{file} has a mean image of shape {image.shape}, expected 224 × 224 × 3")
         whole = np.broadcast_to(image, (224, 224, 3)).astype(np.float32)
-        state["mean_image"] = torch.from_numpy(np.ascontiguousarray(whole.transpose(2, 0, 1)))
+        state["centre.mean_image"] = torch.from_numpy(np.ascontiguousarray(whole.transpose(2, 0, 1)))
         return state
 
 

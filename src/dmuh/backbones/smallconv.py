@@ -54,11 +54,10 @@ class SmallConv(Backbone):
                 for before, after, kernel in zip(channels[:-1], channels[1:], [5, 3, 3], strict=True)
             )
         )
-        self.hidden = nn.Sequential(CentredLinear(channels[-1] * 16, self.n_features), CentredReLU())
+        self.hidden = nn.Sequential(
+            nn.AdaptiveAvgPool2d(4), nn.Flatten(), CentredLinear(channels[-1] * 16, self.n_features), CentredReLU()
+        )
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Compute the features (B, 256)."""
-        maps = self.stages(images)  # (B, 128, size/8, size/8)
-        grid = nn.functional.adaptive_avg_pool2d(maps, 4)  # (B, 128, 4, 4)
-        features: Tensor = self.hidden(grid.flatten(1))
-        return features
+    def parts(self) -> dict[str, nn.Module]:
+        """Return conv1, conv2, conv3, whose maps are (B, 128, size/8, size/8) at the end, and hidden (B, 256)."""
+        return {f"conv{n}": stage for n, stage in enumerate(self.stages, start=1)} | {"hidden": self.hidden}

@@ -26,6 +26,7 @@ app.command("index")(searching.index)
 app.command("search")(searching.search)
 app.command("evaluate")(training.evaluate)
 app.command("demo")(training.demo)
+app.command("cache")(listing.cache)
 
 
 @app.callback(invoke_without_command=True)
@@ -40,6 +41,7 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("dmuh: %(message)s"))
     logging.getLogger("dmuh").handlers = [handler]
+    logging.getLogger("dmuh").setLevel(logging.INFO)
     try:
         app()
     except DmuhError as error:

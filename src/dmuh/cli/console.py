@@ -70,31 +70,52 @@ def counting_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 @contextmanager
 def training_bar() -> Iterator[Callable[["TrainingProgress"], None]]:
     """Show the training's bar: each loss term, mean uncertainty, validation MAP, images a second and the time left."""
-    with _bar("training", None) as bar:
+    bar = _bar("training", None)
 
-        def report(step: "TrainingProgress") -> None:
-            parts = [f"epoch {step.epoch}/{step.epochs}", *(f"{k} {v:.3f}" for k, v in step.terms.items())]
-            if step.uncertainty is not None:
-                parts.append(f"u {step.uncertainty:.4f}")
-            if step.validation_map is not None:
-                parts.append(f"val MAP {step.validation_map:.4f}")
-            if bar.tasks[0].total is None:  # the first step; a resumed run has done some epochs already
-                done = (step.epoch - 1) * step.images_per_epoch
-                bar.update(bar.tasks[0].id, total=step.epochs * step.images_per_epoch, completed=done)
-            _advance(bar, step.images, "  ".join(parts))
+    def report(step: "TrainingProgress") -> None:
+        bar.start()  # at the first step: what comes before it has a bar of its own
+        parts = [f"epoch {step.epoch}/{step.epochs}", *(f"{k} {v:.3f}" for k, v in step.terms.items())]
+        if step.uncertainty is not None:
+            parts.append(f"u {step.uncertainty:.4f}")
+        if step.validation_map is not None:
+            parts.append(f"val MAP {step.validation_map:.4f}")
+        if bar.tasks[0].total is None:  # a resumed run has done some epochs already
+            done = (step.epoch - 1) * step.images_per_epoch
+            bar.update(bar.tasks[0].id, total=step.epochs * step.images_per_epoch, completed=done)
+        _advance(bar, step.images, "  ".join(parts))
 
+    try:
         yield report
+    finally:
+        bar.stop()
 
 
-def _bar(what: str, total: int | None) -> "Progress":
+@contextmanager
+def download_bar() -> Iterator[Callable[[int, int | None], None]]:
+    """Show a bar in bytes once there are some; yields what is to be told how many have come, and of how many."""
+    with _bar("downloading", None, in_bytes=True) as bar:
+        task = bar.tasks[0].id
+        bar.update(task, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def _bar(what: str, total: int | None, in_bytes: bool = False) -> "Progress":
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        DownloadColumn() if in_bytes else MofNCompleteColumn(),
+        TransferSpeedColumn() if in_bytes else TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )

@@ -1,10 +1,10 @@
-"""dmuh list."""
+"""dmuh list and dmuh cache."""
 
 from typing import Annotated, Any
 
 import typer
 
-from dmuh.cli.console import Json, needs_torch, say_json, say_table
+from dmuh.cli.console import Json, needs_torch, say, say_json, say_table
 
 
 def list_names(
@@ -21,7 +21,7 @@ def list_names(
     from dmuh.protocols import PROTOCOLS
 
     with needs_torch("listing methods and backbones"):
-        from dmuh.backbones import BACKBONES
+        from dmuh.backbones import BACKBONES, FAMILIES
         from dmuh.methods import METHODS
 
     groups = {**SECTIONS, **{f"method {name}": method.Options for name, method in METHODS.items()}}
@@ -29,7 +29,7 @@ def list_names(
         "methods": [{"name": name, "about": m.title, "paper": m.paper} for name, m in METHODS.items()],
         "datasets": [{"name": name, "about": d.about, "protocol": d.protocol} for name, d in DATASETS.items()],
         "protocols": [{"name": name, "about": p.about} for name, p in PROTOCOLS.items()],
-        "backbones": [{"name": name, "about": b.about} for name, b in BACKBONES.items()],
+        "backbones": [{"name": name, "about": b.about} for name, b in {**BACKBONES, **FAMILIES}.items()],
         "settings": [
             {"name": name, "default": default, "about": about, "section": section}
             for section, cls in groups.items()
@@ -45,3 +45,26 @@ def list_names(
         return
     for name, rows in shown.items():
         say_table(name, [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows])
+
+
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove everything in it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show where the features of frozen networks are kept and how much they take, or remove them.
+
+    They are computed again when they are needed. The environment variable DMUH_CACHE names another folder.
+    """
+    import shutil
+
+    from dmuh.machine import cache_folder
+
+    kept = cache_folder() / "activations"  # whatever else is in that folder is not ours
+    sizes = [path.stat().st_blocks * 512 for path in kept.rglob("*") if path.is_file()]
+    result = {"cache": str(kept.parent), "files": len(sizes), "bytes": sum(sizes), "cleared": clear}
+    if clear:
+        shutil.rmtree(kept, ignore_errors=True)
+    if as_json:
+        say_json(result)
+    else:
+        say(f"{kept.parent}: {sum(sizes) / 1e6:,.0f} MB" + (", removed" if clear else ""))

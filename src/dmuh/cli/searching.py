@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dmuh.images import OnBadImage
     from dmuh.index import HammingIndex
 
-Workers = Annotated[int, typer.Option(min=0, max=256, help="Threads that read images ahead.")]
+Workers = Annotated[int | None, typer.Option(min=0, max=256, help="Processes that read images; else chosen.")]
 
 
 def encode(
@@ -30,7 +30,7 @@ def encode(
     label_column: console.LabelColumn = None,
     label_separator: console.LabelSeparator = None,
     on_bad_image: console.OnBadImage = None,
-    workers: Workers = 2,
+    workers: Workers = None,
     as_json: console.Json = False,
 ) -> None:
     """Turn images into codes.
@@ -60,7 +60,7 @@ def index(
     label_column: console.LabelColumn = None,
     label_separator: console.LabelSeparator = None,
     on_bad_image: console.OnBadImage = None,
-    workers: Workers = 2,
+    workers: Workers = None,
     as_json: console.Json = False,
 ) -> None:
     """Make images searchable: encode them, unless they are, and index their codes.
@@ -88,7 +88,7 @@ def index(
 
 def search(
     index_folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder made by `dmuh index`.")],
-    images: Annotated[list[Path], typer.Argument(help="Query images: files and folders.")],
+    images: Annotated[list[Path], typer.Argument(help="Query images: files and folders; or a .npy file of vectors.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many nearest images.")] = 10,
     radius: Annotated[int | None, typer.Option(min=0, help="Instead: all images within this distance.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="Draw queries and answers to this PNG file.")] = None,
@@ -114,8 +114,8 @@ def search(
     hasher = Hasher.load(model or path)
     if hasher.digest != digest:
         raise DataError(f"{index_folder} was made by another model than {model or path}: index the images again")
-    data = load_images(images)
-    queries = _encode_images(hasher, data, on_bad_image or "fail", workers=0)
+    data = load_images(images) if hasher.takes_images else _vectors(images)
+    queries = _encode_images(hasher, data, on_bad_image or "fail")
     answers = _answers(searched, queries, k, radius)
     items = collection.items(id_ for answer in answers for _, id_ in answer)
     unsure = queries.image_uncertainty
@@ -148,7 +148,7 @@ def search(
         say(f"drawn to {sheet}")
 
 
-def _encode(run: Path, images: list[Path], out: Path, options: dict[str, Any], workers: int) -> "Codes":
+def _encode(run: Path, images: list[Path], out: Path, options: dict[str, Any], workers: int | None) -> "Codes":
     """Encode images or a data set into a collection folder."""
     from dmuh.collection import Collection
     from dmuh.config import DataSettings, build
@@ -175,7 +175,16 @@ def _encode(run: Path, images: list[Path], out: Path, options: dict[str, Any], w
     return codes
 
 
-def _encode_images(hasher: "Hasher", data: "Dataset", on_bad_image: str, workers: int) -> "Codes":
+def _vectors(sources: list[Path]) -> "Dataset":
+    """Read the feature vectors that stand in for query images."""
+    from dmuh.datasets.features import load_features
+
+    if len(sources) > 1:
+        raise ConfigError(f"this index was made from feature vectors: give one .npy file, got {len(sources)} files")
+    return load_features(sources[0])
+
+
+def _encode_images(hasher: "Hasher", data: "Dataset", on_bad_image: str, workers: int | None = None) -> "Codes":
     from dmuh.images import BadImages
 
     if on_bad_image not in ("fail", "skip"):

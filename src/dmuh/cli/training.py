@@ -13,7 +13,7 @@ from dmuh.errors import ConfigError, DataError, DmuhError
 if TYPE_CHECKING:
     from dmuh.config import Config
     from dmuh.datasets import Dataset
-    from dmuh.encoder import Evaluation
+    from dmuh.evaluation import Evaluation
     from dmuh.metrics import Metrics
     from dmuh.runs import Run
 
@@ -22,9 +22,13 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run.")],
     dataset: console.DatasetName = None,
     data: Annotated[Path | None, typer.Option(help="Folder or file the data set is read from.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch it into --data if not there: cifar10.")] = False,
     method: Annotated[str | None, typer.Option(help="Name of the method, see `dmuh list`.")] = None,
     bits: Annotated[int | None, typer.Option(help="Length of the code.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Name of the backbone, see `dmuh list`.")] = None,
+    freeze: Annotated[
+        str | None, typer.Option(help="What of the backbone does not train: all, none, or its last part that does not.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the split, the weights and the order.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
@@ -49,8 +53,8 @@ def train(
     from dmuh.config import parse_override
 
     flags = console.given(
-        dataset=dataset, data=data, method=method, bits=bits, backbone=backbone, epochs=epochs, seed=seed,
-        device=device, query=query, train=train_, path_format=path_format, path_column=path_column,
+        dataset=dataset, data=data, method=method, bits=bits, backbone=backbone, freeze=freeze, epochs=epochs,
+        seed=seed, device=device, query=query, train=train_, path_format=path_format, path_column=path_column,
         label_column=label_column, label_separator=label_separator, on_bad_image=on_bad_image,
     )  # fmt: skip
     flags |= dict(parse_override(text) for text in set_ or [])
@@ -59,6 +63,8 @@ def train(
         from dmuh.runs import Run
     run = Run(out)
     settings = _settings(run, flags, config, preset, resume)
+    if download:
+        _download(settings)
     images = load_dataset(settings.data)
     began = time.perf_counter()
     _train(settings, run, images, resume)
@@ -70,7 +76,7 @@ def train(
     }
     result |= {key: last[key] for key in ("train_map", "validation_map") if key in last}
     if measure:
-        result["map"] = _evaluate(run, settings, images).metrics.map
+        result["map"] = _evaluate(run, images).metrics.map
     if as_json:
         say_json(result)
         return
@@ -126,7 +132,7 @@ def demo(
     tell(f"1/4  training {settings.method} with {settings.network.bits} bits on digits, {epochs} epochs …")
     _train(settings, run, images, resume=True)
     tell("2/4  encoding the other digits and indexing their codes …")
-    evaluation = _evaluate(run, settings, images)
+    evaluation = _evaluate(run, images)
     collection = Collection(out / "index")
     collection.write(evaluation.database, images, run.path, run.load_model().checksum)
     index = collection.build_index()
@@ -161,31 +167,34 @@ def _settings(run: "Run", flags: dict[str, Any], config: Path | None, preset: st
     return kept
 
 
+def _download(settings: "Config") -> None:
+    from dmuh.datasets import download_dataset
+
+    try:
+        with console.download_bar() as progress:
+            download_dataset(settings.data, progress)
+    except KeyboardInterrupt:
+        raise DmuhError("stopped; what came is kept, and the same command goes on from there") from None
+
+
 def _train(settings: "Config", run: "Run", images: "Dataset", resume: bool) -> None:
     from dmuh.trainer import train as run_training
 
     try:
         with console.training_bar() as progress:
-            run_training(settings, run.path, dataset=images, resume=resume, progress=progress)
+            run_training(
+                settings, run.path, dataset=images, resume=resume, progress=progress, count=console.counting_bar
+            )
     except KeyboardInterrupt:
         raise DmuhError(f"stopped; go on by: dmuh train --out {run.path} --resume") from None
 
 
-def _evaluate(run: "Run", settings: "Config", images: "Dataset", **rules: Any) -> "Evaluation":
-    from dmuh.encoder import evaluate_run
+def _evaluate(run: "Run", images: "Dataset", **rules: Any) -> "Evaluation":
+    from dmuh.evaluation import evaluate_run
     from dmuh.images import BadImages
 
     bad = BadImages()
-    with console.counting_bar("encoding", len(images)) as progress:
-        evaluation = evaluate_run(
-            run,
-            images,
-            bad=bad,
-            on_bad_image=settings.data.on_bad_image,
-            workers=settings.training.workers,
-            progress=progress,
-            **rules,
-        )
+    evaluation = evaluate_run(run, images, bad=bad, count=console.counting_bar, **rules)
     if len(bad):
         warn(bad.summary())
     return evaluation
@@ -201,7 +210,7 @@ def _evaluate_run(path: Path, data: Path | None, rules: dict[str, Any]) -> "Metr
     run = Run(path)
     run.load_model()  # says what is wrong with the folder, if anything is
     settings = configure(read_toml(run.config_file), console.given(data=data))
-    return _evaluate(run, settings, load_dataset(settings.data), **rules).metrics
+    return _evaluate(run, load_dataset(settings.data), **rules).metrics
 
 
 def _evaluate_codes(query: Path, database: Path, rules: dict[str, Any]) -> "Metrics":

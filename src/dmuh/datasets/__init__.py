@@ -6,27 +6,60 @@ from pathlib import Path
 from typing import Literal
 
 from dmuh.config import DataSettings
+from dmuh.datasets import cifar10, clothing1m, coco, nuswide
 from dmuh.datasets.base import Dataset, Labels, multi_hot, one_hot
-from dmuh.datasets.cifar10 import load_cifar10
+from dmuh.datasets.cifar10 import holds_cifar10, load_cifar10
 from dmuh.datasets.clothing1m import load_clothing1m
 from dmuh.datasets.coco import load_coco
 from dmuh.datasets.csv_list import load_csv
+from dmuh.datasets.download import Progress, fetch
+from dmuh.datasets.features import load_features
 from dmuh.datasets.folder import load_folder, load_images
 from dmuh.datasets.mnist5k import load_mnist5k
 from dmuh.datasets.nuswide import load_nuswide
 from dmuh.errors import ConfigError, DataError, unknown
 from dmuh.images import OnBadImage
 
-__all__ = ["DATASETS", "Dataset", "Labels", "Source", "load_dataset", "load_images", "multi_hot", "one_hot"]
+__all__ = [
+    "DATASETS",
+    "Archive",
+    "Dataset",
+    "Labels",
+    "Source",
+    "download_dataset",
+    "load_dataset",
+    "load_images",
+    "multi_hot",
+    "one_hot",
+]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file that may be fetched freely; `held` tells whether a folder or file holds its content already."""
+
+    url: str
+    file: str
+    sha256: str
+    held: Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
 class Source:
-    """One entry of DATASETS: how it is read, the protocol it has by default, and a line about it."""
+    """One entry of DATASETS.
+
+    read      how it is read
+    protocol  the one it has by default
+    about     a line about it
+    obtain    how to get it, where it is neither embedded nor one's own
+    archive   what --download fetches, where that is allowed
+    """
 
     read: Callable[[DataSettings], Dataset]
     protocol: str
     about: str
+    obtain: str = ""
+    archive: Archive | None = None
 
 
 def _mnist5k(settings: DataSettings) -> Dataset:
@@ -77,6 +110,10 @@ def _on_bad_image(settings: DataSettings) -> OnBadImage:
     return "skip" if settings.on_bad_image == "skip" else "fail"
 
 
+def _features(settings: DataSettings) -> Dataset:
+    return load_features(_path(settings))
+
+
 def _images(settings: DataSettings) -> Dataset:
     return load_images([_path(settings)])
 
@@ -85,25 +122,68 @@ DATASETS: dict[str, Source] = {
     "mnist5k": Source(_mnist5k, "mnist5k", "5,000 MNIST digits, 10 classes; embedded, the default"),
     "folder": Source(_folder, "stratified", "your images, one folder a class"),
     "csv": Source(_csv, "stratified", "your images, listed in a CSV file with one or more labels each"),
-    "cifar10": Source(_cifar10, "cifar10", "CIFAR-10 as distributed: its folder or archive, Python or binary version"),
-    "nuswide": Source(_nuswide, "nuswide", "NUS-WIDE as released, or a list file of it: its 21 most frequent concepts"),
-    "coco": Source(_coco, "coco", "MS-COCO 2014: both image folders and their instance annotations"),
-    "clothing1m": Source(_clothing1m, "clothing1m", "Clothing1M: its label files, noisy or clean, and images"),
+    "cifar10": Source(
+        _cifar10,
+        "cifar10",
+        "CIFAR-10 as distributed: its folder or archive, Python or binary version",
+        cifar10.HOW,
+        Archive(cifar10.URL, "cifar-10-python.tar.gz", cifar10.SHA256, holds_cifar10),
+    ),
+    "nuswide": Source(
+        _nuswide,
+        "nuswide",
+        "NUS-WIDE as released, or a list file of it: its 21 most frequent concepts",
+        nuswide.HOW,
+    ),
+    "coco": Source(_coco, "coco", "MS-COCO 2014: both image folders and their instance annotations", coco.HOW),
+    "clothing1m": Source(
+        _clothing1m, "clothing1m", "Clothing1M: its label files, noisy or clean, and images", clothing1m.HOW
+    ),
+    "features": Source(_features, "stratified", "feature vectors of your own: features.npy and labels.npy, or an .npz"),
     "images": Source(_images, "", "your images without labels: to encode, index and search, not to train"),
 }
 
 
 def load_dataset(settings: DataSettings) -> Dataset:
     """Read the data set that the settings name."""
+    return _source(settings).read(settings)
+
+
+def download_dataset(settings: DataSettings, progress: Progress) -> None:
+    """Fetch the data set that the settings name into their folder, unless it is there.
+
+    One that its makers hand out themselves is an error that says how to ask.
+    """
+    source = _source(settings)
+    if source.archive is None:
+        if source.obtain:
+            raise DataError(f"--download cannot fetch {settings.dataset}: {source.obtain}")
+        free = ", ".join(name for name, known in DATASETS.items() if known.archive)
+        raise ConfigError(f"--download is for {free}: the data set {settings.dataset} is embedded or your own")
+    if not settings.data:
+        raise ConfigError(f"--download needs a folder to fetch {settings.dataset} into: --data DIR")
+    path = Path(settings.data)
+    if source.archive.held(path):
+        return
+    if path.name != source.archive.file:
+        if path.is_file():
+            raise ConfigError(f"--download needs a folder to fetch {settings.dataset} into, but {path} is a file")
+        path /= source.archive.file
+    fetch(source.archive.url, path, source.archive.sha256, progress)
+
+
+def _source(settings: DataSettings) -> Source:
     if settings.dataset not in DATASETS:
         raise ConfigError(unknown("data set", settings.dataset, DATASETS))
-    return DATASETS[settings.dataset].read(settings)
+    return DATASETS[settings.dataset]
 
 
 def _path(settings: DataSettings) -> Path:
+    obtain = _source(settings).obtain
+    advice = f"; {obtain}" if obtain else ""
     if not settings.data:
-        raise ConfigError(f"the data set {settings.dataset} needs a folder or file: --data PATH")
+        raise ConfigError(f"the data set {settings.dataset} needs a folder or file: --data PATH{advice}")
     path = Path(settings.data)
     if not path.exists():
-        raise DataError(f"{path} does not exist")
+        raise DataError(f"{path} does not exist{advice}")
     return path

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,8 @@ class Dataset:
     """N images and what is known of them.
 
     name      of the source
-    images    N paths, or an array (N, H, W) or (N, H, W, 3): anything whose items are images
+    images    N paths, or an array (N, H, W) or (N, H, W, 3): anything whose items are images; or feature vectors
+              float32 (N, n_features)
     labels    uint8 (N, classes), 1 where the image has the class; also for single-label data
     classes   the names of the columns
     metadata  other columns, each with N values
@@ -46,6 +47,12 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def vectors(self) -> NDArray[np.float32] | None:
+        """The feature vectors (N, n_features), if that is what the data set has instead of images."""
+        own = self.images
+        return cast(NDArray[np.float32], own) if isinstance(own, np.ndarray) and own.dtype == np.float32 else None
 
     def take(self, positions: NDArray[np.int64]) -> Images:
         """Return the images at these positions."""
@@ -73,6 +80,23 @@ class Dataset:
             above = len(os.path.commonprefix([parts[:-1] for parts in paths]))  # noqa: RUF071 (of parts, not of characters)
             for parts in paths:
                 digest.update(os.fsencode("/".join(parts[above:])) + b"\0")
+        return digest.hexdigest()
+
+    def content_key(self) -> str:
+        """Return a digest that changes when an image does: of arrays, or of each file's path, size and time."""
+        digest = hashlib.sha256(str(len(self)).encode())
+        if isinstance(self.images, np.ndarray):
+            digest.update(repr((self.images.shape, self.images.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(self.images).data)
+            return digest.hexdigest()
+        for image in self.images:
+            if isinstance(image, str | Path):
+                path = Path(image)
+                about = path.stat() if path.is_file() else None
+                seen = None if about is None else (about.st_size, about.st_mtime_ns)
+                digest.update(os.fsencode(path.absolute()) + repr(seen).encode() + b"\0")
+            else:
+                digest.update(image if isinstance(image, bytes) else np.asarray(image).tobytes())
         return digest.hexdigest()
 
 

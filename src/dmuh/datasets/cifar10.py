@@ -1,7 +1,8 @@
 """cifar10: 60,000 images of 32 × 32 pixels in ten classes, from what its makers distribute.
 
 The folder or the archive of the Python version (cifar-10-batches-py, cifar-10-python.tar.gz) or of the binary version
-(cifar-10-batches-bin, cifar-10-binary.tar.gz). The 50,000 training images come first, then the 10,000 test images.
+(cifar-10-batches-bin, cifar-10-binary.tar.gz), or the folder that one lies in. The 50,000 training images come first,
+then the 10,000 test images.
 
 The Python version is pickled. It is read by an unpickler that knows arrays, lists and texts and nothing else, so that a
 file that is not what it seems cannot run anything.
@@ -10,7 +11,9 @@ file that is not what it seems cannot run anything.
 import io
 import pickle
 import tarfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +23,44 @@ from numpy.typing import NDArray
 from dmuh.datasets.base import Dataset, one_hot
 from dmuh.errors import DataError
 
+HOW = "get it from www.cs.toronto.edu/~kriz/cifar.html, or let `dmuh train --download` fetch it (170 MB)"
+URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _TRAIN = tuple(f"data_batch_{n}" for n in range(1, 6))
 _TEST = "test_batch"
 _BATCH = 10_000
 _PIXELS = 3 * 32 * 32
+_FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")
+_ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz")
 
 Read = Callable[[str], bytes]  # the content of a batch, by its name
 
 
 def load_cifar10(source: Path) -> Dataset:
-    """Read the folder, the folder above it, or the archive."""
-    if source.is_dir():
-        return _read_folder(source)
+    """Read the folder or the archive, or the folder that either lies in."""
+    with _open(source) as (place, names, read):
+        return _read(place, names, read)
+
+
+def holds_cifar10(source: Path) -> bool:
+    """Tell whether all batches are there, without reading them."""
     try:
-        with tarfile.open(source) as archive:
+        with _open(source) as (_, names, _):
+            return names.issuperset(_wanted(names))
+    except DataError:
+        return False
+
+
+@contextmanager
+def _open(source: Path) -> Iterator[tuple[Path, set[str], Read]]:
+    """Yield where the batches lie, the names of all files there, and how one is read."""
+    place = _find(source) if source.is_dir() else source
+    if place.is_dir():
+        yield place, {path.name for path in place.iterdir()}, lambda name: (place / name).read_bytes()
+        return
+    try:
+        with tarfile.open(place) as archive:
             members = {Path(member.name).name: member for member in archive if member.isfile()}
 
             def read(name: str) -> bytes:
@@ -42,33 +68,37 @@ def load_cifar10(source: Path) -> Dataset:
                 assert file is not None
                 return file.read()
 
-            return _read(source, set(members), read)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{source} is not a CIFAR-10 folder or a whole archive of it: {error}") from error
+            yield place, set(members), read
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{place} is not a CIFAR-10 folder or a whole archive of it: {error}") from error
 
 
-def _read_folder(folder: Path) -> Dataset:
-    for inside in (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin"):
+def _find(folder: Path) -> Path:
+    for inside in (folder, *(folder / name for name in _FOLDERS)):
         if any(inside.glob("*_batch*")):
-            return _read(inside, {path.name for path in inside.iterdir()}, _reader(inside))
+            return inside
+    for archive in (folder / name for name in _ARCHIVES):
+        if archive.is_file():
+            return archive
     raise DataError(
-        f"{folder} holds no CIFAR-10: expected data_batch_1 … data_batch_5 and test_batch in it, or in "
-        "cifar-10-batches-py or cifar-10-batches-bin below it"
+        f"{folder} holds no CIFAR-10: expected data_batch_1 … data_batch_5 and test_batch in it, or below it "
+        f"{', '.join((*_FOLDERS, *_ARCHIVES[:-1]))} or {_ARCHIVES[-1]}; {HOW}"
     )
 
 
-def _reader(folder: Path) -> Read:
-    return lambda name: (folder / name).read_bytes()
+def _wanted(names: set[str]) -> list[str]:
+    binary = f"{_TEST}.bin" in names
+    return [f"{name}.bin" if binary else name for name in (*_TRAIN, _TEST)]
 
 
 def _read(source: Path, names: set[str], read: Read) -> Dataset:
-    binary = f"{_TEST}.bin" in names
-    wanted = [f"{name}.bin" if binary else name for name in (*_TRAIN, _TEST)]
+    wanted = _wanted(names)
     missing = [name for name in wanted if name not in names]
     if missing:
         raise DataError(f"{source} lacks {', '.join(missing)} of CIFAR-10")
     images, classes = [], []
     for name in wanted:
+        binary = name.endswith(".bin")
         pixels, numbers = _from_binary(read(name)) if binary else _from_pickle(read(name), f"{source}: {name}")
         if pixels.shape != (_BATCH, _PIXELS) or numbers.shape != (_BATCH,) or numbers.max() > 9 or numbers.min() < 0:
             raise DataError(f"{source}: {name} does not hold {_BATCH:,} images of 3 × 32 × 32 pixels in ten classes")
@@ -108,7 +138,7 @@ def _latin1(text: str, encoding: str) -> bytes:
 class _ArraysOnly(pickle.Unpickler):
     """An unpickler that makes NumPy arrays, and nothing that could act."""
 
-    _known: dict[tuple[str, str], Any] = {  # noqa: RUF012
+    _known: dict[tuple[str, str], Any] = {
         ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
         ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
         ("numpy", "ndarray"): np.ndarray,

@@ -12,7 +12,7 @@ from dmuh.datasets.base import Dataset, existing, one_hot
 from dmuh.errors import DataError
 from dmuh.images import OnBadImage
 
-HOW = "ask the Clothing1M authors for access"
+HOW = "ask the Clothing1M authors for access, see github.com/Cysu/noisy_label"
 
 
 def load_clothing1m(

@@ -12,7 +12,7 @@ from dmuh.datasets.base import Dataset, existing, multi_hot
 from dmuh.errors import DataError
 from dmuh.images import OnBadImage
 
-HOW = "download train2014, val2014 and the 2014 train/val annotations from the MS-COCO web site"
+HOW = "download train2014, val2014 and the 2014 train/val annotations from cocodataset.org"
 
 
 def load_coco(root: Path, on_bad_image: OnBadImage = "fail") -> Dataset:

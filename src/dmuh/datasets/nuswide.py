@@ -12,7 +12,10 @@ from dmuh.datasets.base import Dataset, Labels, existing
 from dmuh.errors import DataError
 from dmuh.images import OnBadImage
 
-HOW = "ask the NUS-WIDE authors for the image list, the concept ground truth and the images"
+HOW = (
+    "ask the NUS-WIDE authors for the images by the form on lms.comp.nus.edu.sg, which also has the image list, the "
+    "concept ground truth and the images' Flickr addresses"
+)
 N_CONCEPTS = 21
 
 

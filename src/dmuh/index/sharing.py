@@ -1,16 +1,16 @@
 """One pass over many queries, shared by the cores that this process may use."""
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from dmuh.machine import cores
+
 
 def share(work: Callable[[int, int], None], n: int) -> None:
     """Call work(first, last) for parts of 0…n, one a core, at the same time; the work must release the lock."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = min(cores, n)
+    threads = min(cores(), n)
     if threads <= 1:
         work(0, n)
         return

@@ -1,11 +1,13 @@
 """What a deep method is: an objective over a batch, its options and its defaults.
 
 The loop runs the network, asks the objective for its terms, sums and logs them, and steps. A method that needs more
-says so by what it declares: `alpha` asks for a momentum copy, whose outputs then come with each batch.
+says so by what it declares: `alpha` asks for a momentum copy, whose outputs then come with each batch; what it keeps
+over the training set, by the images' `index`, it registers as buffers, which checkpoints keep; `begin_epoch` is where
+it makes its discrete steps.
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -33,7 +35,7 @@ class TrainBatch:
     @property
     def similarity(self) -> Tensor:
         """S (B, B): 1 where two images share a label, else 0."""
-        return (self.labels @ self.labels.T > 0).float()
+        return similarity_of(self.labels, self.labels)
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,20 @@ class Objective(nn.Module, abc.ABC):
     """One deep method: (outputs, batch) → named terms, of which the loop minimises the sum.
 
     Options   frozen dataclass of its settings
+    kind      deep, for `dmuh list`
     title     one line for `dmuh list`
-    paper     where it comes from, with the year
+    paper     where it comes from
+    year      and when
     defaults  training settings that differ from the general ones
     presets   named groups of settings, such as the paper's own
     advice    what to change when all codes become alike
     """
 
+    kind: ClassVar[str] = "deep"
     Options: ClassVar[type[Any]] = NoOptions
     title: ClassVar[str]
     paper: ClassVar[str]
+    year: ClassVar[int]
     defaults: ClassVar[Mapping[str, Any]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     advice: ClassVar[str] = "lower lr"
@@ -70,6 +76,13 @@ class Objective(nn.Module, abc.ABC):
         """The coefficient of the momentum copy that the loop is to keep, or None for no copy."""
         return None
 
+    def begin_epoch(self, outputs: Callable[[], Tensor], generator: torch.Generator) -> None:
+        """Make the steps that come before an epoch.
+
+        `outputs()` computes the outputs (N, n_bits) of all training images; chance comes from the generator alone.
+        """
+        del outputs, generator
+
     @abc.abstractmethod
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms of the loss for the outputs (B, n_bits)."""
@@ -80,10 +93,26 @@ def signs(outputs: Tensor) -> Tensor:
     return torch.where(outputs >= 0, 1.0, -1.0).to(outputs.dtype)
 
 
-def negative_log_likelihood(outputs: Tensor, similarity: Tensor) -> Tensor:
-    """-log p(S_ij) = softplus(Θ_ij) - S_ij·Θ_ij with Θ_ij = ½·h_iᵀh_j, for every pair (B, B)."""
-    theta = 0.5 * outputs @ outputs.T
+def similarity_of(labels: Tensor, others: Tensor) -> Tensor:
+    """S (B, N) of images with labels (B, classes) and others (N, classes): 1 where two share a label, else 0."""
+    return (labels @ others.T > 0).float()
+
+
+def negative_log_likelihood(outputs: Tensor, similarity: Tensor, others: Tensor | None = None) -> Tensor:
+    """-log p(S_ij) = softplus(Θ_ij) - S_ij·Θ_ij with Θ_ij = ½·h_iᵀh_j, for every pair (B, B), or with others (B, N)."""
+    theta = 0.5 * outputs @ (outputs if others is None else others).T
     return nn.functional.softplus(theta) - similarity * theta
+
+
+def pair_weights(similarity: Tensor, similar_weight: float) -> Tensor:
+    """Return the weight of every pair (B, B): similar ones count `similar_weight` times; the mean is 1."""
+    weights = 1 + (similar_weight - 1) * similarity
+    return weights / weights.mean()
+
+
+def similar_weight_setting() -> Any:
+    """Declare how much more a similar pair counts than a dissimilar one."""
+    return setting(1.0, "weight of a similar pair; a dissimilar one, of which there are more, has 1", above=0)
 
 
 def beta_setting(default: float) -> Any:

@@ -13,8 +13,10 @@ from dmuh.methods.base import (
     beta_setting,
     negative_log_likelihood,
     normalization_setting,
+    pair_weights,
     scales,
     signs,
+    similar_weight_setting,
 )
 from dmuh.methods.regu import PAPER_TRAINING
 
@@ -26,6 +28,7 @@ class WithoutGamma:
     alpha: float = setting(0.7, "momentum coefficient of the copy", low=0, below=1)
     beta: float = beta_setting(0.3)
     normalization: str = normalization_setting()
+    similar_weight: float = similar_weight_setting()
     detach: bool = setting(True, "no gradient flows through the weights e^u")
 
 
@@ -43,14 +46,16 @@ class DMUH(Objective):
 
         L = Σ_ij e^(ū_i+ū_j)·(softplus Θ_ij - S_ij·Θ_ij) + β·Σ_ik e^(u_ik)·(h_ik - b_ik)² + γ·Σ_ik u_ik
 
-    over all B² pairs of the batch, i = j included. The paper says neither how the sums are normalised nor whether
-    gradient flows through the weights: see `normalization` and `detach`. The third term always has its gradient.
+    over all B² pairs of the batch, i = j included; `similar_weight`, which is ours, weighs them. The paper says neither
+    how the sums are normalised nor whether gradient flows through the weights: see `normalization` and `detach`. The
+    third term always has its gradient.
     """
 
     Options: ClassVar[type[WithoutGamma]] = DMUHOptions
     title = "deep momentum uncertainty hashing"
-    paper = "Fu et al. 2022"
-    presets = {"paper": {**PAPER_TRAINING, "alpha": 0.7, "gamma": 1.0, "detach": True}}  # noqa: RUF012
+    paper = "Fu et al., Deep Momentum Uncertainty Hashing"
+    year = 2022
+    presets = {"paper": {**PAPER_TRAINING, "alpha": 0.7, "gamma": 1.0, "detach": True}}
     advice = "lower beta or lr"
     weigh_images: ClassVar[bool] = True
     weigh_bits: ClassVar[bool] = True
@@ -70,6 +75,7 @@ class DMUH(Objective):
         """Return the terms for outputs (B, n_bits), S (B, B), u (B, n_bits) and the u that stands in the weights."""
         pair, element = scales(self.options.normalization, len(outputs), self.n_bits, self.n_train)
         likelihood = negative_log_likelihood(outputs, similarity)  # (B, B)
+        likelihood = likelihood * pair_weights(similarity, self.options.similar_weight)
         if self.weigh_images:
             image = weight.mean(dim=1)
             likelihood = torch.exp(image[:, None] + image[None, :]) * likelihood
@@ -90,7 +96,7 @@ class DMUHNoU(DMUH):
 
     Options = WithoutGamma
     title = "ablation of dmuh: uncertainty is not minimised"
-    presets = {"paper": {**PAPER_TRAINING, "alpha": 0.7, "detach": True}}  # noqa: RUF012
+    presets = {"paper": {**PAPER_TRAINING, "alpha": 0.7, "detach": True}}
 
 
 class DMUHNoBit(DMUH):

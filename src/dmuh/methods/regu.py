@@ -11,8 +11,10 @@ from dmuh.methods.base import (
     beta_setting,
     negative_log_likelihood,
     normalization_setting,
+    pair_weights,
     scales,
     signs,
+    similar_weight_setting,
 )
 
 
@@ -22,12 +24,13 @@ class ReguOptions:
 
     beta: float = beta_setting(0.3)
     normalization: str = normalization_setting()
+    similar_weight: float = similar_weight_setting()
 
 
 PAPER_TRAINING: dict[str, Any] = {
-    "normalization": "train", "beta": 50.0, "optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.05, "lr_final": 0.0005,
-    "schedule": "log", "warmup_epochs": 0.0, "weight_decay": 1e-4, "batch_size": 128, "epochs": 150, "clip": 0.0,
-    "validation": 0.0,
+    "normalization": "train", "beta": 50.0, "similar_weight": 1.0, "optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.05,
+    "lr_final": 0.0005, "schedule": "log", "warmup_epochs": 0.0, "weight_decay": 1e-4, "batch_size": 128, "epochs": 150,
+    "clip": 0.0, "validation": 0.0,
 }  # fmt: skip
 
 
@@ -35,19 +38,22 @@ class Regu(Objective):
     """Pairwise likelihood and quantisation, all bits and images alike (Eq. 2).
 
     L = Σ_ij (softplus Θ_ij - S_ij·Θ_ij) + β·Σ_i ‖h_i - b_i‖², over all B² pairs of the batch, i = j included.
-    The paper does not say how the sums are normalised: see `normalization`.
+    The paper does not say how the sums are normalised: see `normalization`. It weighs all pairs alike; `similar_weight`
+    is ours.
     """
 
     Options = ReguOptions
     title = "pairwise likelihood with a quantisation term: DMUH without uncertainty"
-    paper = "Fu et al. 2022, Eq. 2, after Li et al. 2016"
-    presets = {"paper": PAPER_TRAINING}  # noqa: RUF012
+    paper = "Fu et al., Deep Momentum Uncertainty Hashing, Eq. 2"
+    year = 2022
+    presets = {"paper": PAPER_TRAINING}
     advice = "lower beta or lr"
 
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms `similarity` and `quantization`."""
         pair, element = scales(self.options.normalization, len(outputs), self.n_bits, self.n_train)
         likelihood = negative_log_likelihood(outputs, batch.similarity)
+        likelihood = likelihood * pair_weights(batch.similarity, self.options.similar_weight)
         error = (outputs - signs(outputs)) ** 2
         return {
             "similarity": pair * likelihood.sum(),

@@ -1,0 +1,308 @@
+"""What goes into the trained part of a network: activations of the frozen part, kept on disk or computed on the way.
+
+A frozen part gives an image the same activations in every epoch and every run, so they are computed once. They are kept
+below `cache_folder()`, one folder for each data set, frozen part and mirroring:
+
+    rows.bin    float32 (images, …), a row for each image; those that were never asked for take no space
+    done.bin    one byte an image: 1 when its row is whole
+
+Rows are on the disk before they are marked as done, so a crash loses at most the rows of the last few seconds.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dmuh.datasets import Dataset
+from dmuh.errors import DataError, InputError
+from dmuh.export import Lower, to_onnx
+from dmuh.files import written_whole
+from dmuh.images import Augment, BadImages, ImageReader, OnBadImage
+from dmuh.inference import OnnxNetwork
+from dmuh.machine import cache_folder
+from dmuh.network import HashNetwork, MomentumCopy, to_device
+
+log = logging.getLogger(__name__)
+
+Positions = NDArray[np.int64]
+Counting = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+CACHED: tuple[Augment, ...] = ("none", "flip")  # augmentations that kept activations can give
+_BATCH = 64
+_SECONDS = 5.0  # between two times that rows are marked as done
+
+
+def uncounted(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Count nothing: what is told how far a long job is when nobody asked."""
+    del what, total
+    return nullcontext(lambda _: None)
+
+
+@dataclass(frozen=True)
+class InputBatch:
+    """Activations (n, …) of the images at `positions` (n,): those that could be read."""
+
+    positions: Positions
+    activations: Tensor
+
+
+class ImageInputs:
+    """Activations computed from the images as they are asked for."""
+
+    def __init__(self, network: HashNetwork, reader: ImageReader) -> None:
+        self._network = network
+        self._reader = reader
+
+    def batches(
+        self, batches: Sequence[Positions], *, augment: Augment = "none", seed: tuple[int, ...] = ()
+    ) -> Iterator[InputBatch]:
+        """Yield the activations of each batch of positions."""
+        for batch in self._reader.batches(batches, augment=augment, seed=seed):
+            yield InputBatch(batch.positions, self._network.lower(to_device(batch.pixels, self._network.device)))
+
+
+class KeptInputs:
+    """Activations that were computed before: of the images and, for augmentation, of the mirrored images."""
+
+    def __init__(
+        self, rows: NDArray[np.float32], mirrored: NDArray[np.float32] | None, device: torch.device, bad: Positions
+    ) -> None:
+        self._rows = rows
+        self._mirrored = mirrored
+        self._device = device
+        self._bad = bad  # images that could not be read
+
+    def batches(
+        self, batches: Sequence[Positions], *, augment: Augment = "none", seed: tuple[int, ...] = ()
+    ) -> Iterator[InputBatch]:
+        """Yield the activations of each batch of positions; to flip is to take those of the mirrored image."""
+        rng = np.random.default_rng(seed)
+        for asked in batches:
+            positions = asked[~np.isin(asked, self._bad)] if len(self._bad) else asked
+            rows = self._rows[positions]
+            if augment == "flip":
+                assert self._mirrored is not None
+                flip = rng.random(len(positions)) < 0.5
+                rows[flip] = self._mirrored[positions[flip]]
+            yield InputBatch(positions, to_device(rows, self._device))
+
+
+Inputs = ImageInputs | KeptInputs
+
+
+@contextmanager
+def open_inputs(
+    network: HashNetwork,
+    data: Dataset,
+    positions: Positions,
+    *,
+    keep: bool,
+    mirrored: Positions,
+    on_bad_image: OnBadImage,
+    bad: BadImages,
+    workers: int | None = None,
+    count: Counting = uncounted,
+) -> Iterator[Inputs]:
+    """Give the way to the activations of the images at `positions`.
+
+    With `keep` they come from the cache, where those that are missing are computed first, and so are those of the
+    mirrored images at `mirrored`. A data set of feature vectors is its own cache.
+    """
+    if data.vectors is not None:
+        if network.backbone.n_features != data.vectors.shape[1]:
+            raise InputError(
+                f"the network takes vectors of {network.backbone.n_features} numbers, the data have "
+                f"{data.vectors.shape[1]}"
+            )
+        yield KeptInputs(data.vectors, None, network.device, positions[:0])
+        return
+    with ImageReader(
+        data.images, network.backbone.preprocess, workers=workers, on_bad_image=on_bad_image, bad=bad
+    ) as reader:
+        if not keep:
+            yield ImageInputs(network, reader)
+            return
+        cache = ActivationCache(network, data)
+        rows, unread = cache.rows(positions, reader, mirror=False, count=count)
+        other, also = cache.rows(mirrored, reader, mirror=True, count=count) if len(mirrored) else (None, positions[:0])
+        yield KeptInputs(rows, other, network.device, np.union1d(unread, also))
+
+
+class ActivationCache:
+    """The kept activations of one data set below one frozen part."""
+
+    def __init__(self, network: HashNetwork, data: Dataset) -> None:
+        self._network = network
+        self._n_images = len(data)
+        digest = hashlib.sha256(data.content_key().encode())
+        digest.update(repr((type(network.backbone).__name__, network.backbone.preprocess)).encode())
+        for tensor in network.frozen():
+            digest.update(tensor.detach().cpu().numpy().tobytes())
+        digest.update(str(len(network.frozen())).encode())
+        self._folder = cache_folder() / "activations" / digest.hexdigest()[:24]
+        self._runner: OnnxNetwork | None = None
+
+    def rows(
+        self, positions: Positions, reader: ImageReader, *, mirror: bool, count: Counting = uncounted
+    ) -> tuple[NDArray[np.float32], Positions]:
+        """Return the rows of all images, whole at `positions`, and which of these could not be read."""
+        with torch.inference_mode():
+            shape = tuple(self._network.lower(self._network.backbone.example().to(self._network.device)).shape[1:])
+        store = _Rows(self._folder / ("mirrored" if mirror else "plain"), (self._n_images, *shape))
+        with store.locked():
+            done = store.done()
+            missing = positions[~done[positions]]
+            if len(missing):
+                what = "computing features of mirrored images" if mirror else "computing features"
+                with count(what, len(missing)) as progress:
+                    self._fill(store, done, missing, reader, mirror, progress)
+        return store.read(), positions[~done[positions]]
+
+    def _fill(
+        self,
+        store: "_Rows",
+        done: NDArray[np.bool_],
+        missing: Positions,
+        reader: ImageReader,
+        mirror: bool,
+        progress: Callable[[int], None],
+    ) -> None:
+        marked = time.monotonic()
+        fresh: list[Positions] = []
+        batches = [missing[n : n + _BATCH] for n in range(0, len(missing), _BATCH)]
+        with store.writing() as write:
+            for number, batch in enumerate(reader.batches(batches), start=1):
+                pixels = np.ascontiguousarray(batch.pixels[:, :, ::-1]) if mirror else batch.pixels
+                if len(pixels):
+                    write(batch.positions, self._lower(pixels))
+                fresh.append(batch.positions)
+                progress(len(batches[number - 1]))
+                if time.monotonic() - marked > _SECONDS or number == len(batches):
+                    done[np.concatenate(fresh)] = True
+                    store.mark(done)
+                    fresh, marked = [], time.monotonic()
+
+    def _lower(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Run the frozen part: by ONNX Runtime on a CPU, where it is two to three times as fast as torch."""
+        if self._network.device.type != "cpu":
+            with torch.inference_mode():
+                result: NDArray[np.float32] = (
+                    self._network.lower(to_device(pixels, self._network.device)).float().cpu().numpy()
+                )
+            return result
+        if self._runner is None:
+            self._runner = OnnxNetwork(to_onnx(Lower(self._network)))
+        return self._runner.run(pixels)["activations"]
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Outputs float32 (n, n_bits) of the images at `positions` (n,), and their uncertainty if there is a copy."""
+
+    positions: Positions
+    outputs: NDArray[np.float32]
+    uncertainty: NDArray[np.float32] | None
+
+
+@torch.inference_mode()
+def compute_outputs(
+    network: HashNetwork,
+    momentum: MomentumCopy | None,
+    inputs: Inputs,
+    positions: Positions,
+    *,
+    batch_size: int = 128,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Outputs:
+    """Run the images at `positions` through the network and its copy; `progress` is told the images done by batch."""
+    batches = [positions[i : i + batch_size] for i in range(0, len(positions), batch_size)]
+    kept, outputs, unsure = [positions[:0]], [], []
+    for batch, asked in zip(inputs.batches(batches), batches, strict=True):
+        if len(batch.positions):
+            h = network.upper(batch.activations)
+            kept.append(batch.positions)
+            outputs.append(h.float().cpu().numpy())
+            if momentum is not None:
+                unsure.append((h - momentum.upper(batch.activations)).abs().float().cpu().numpy())
+        progress(len(asked))
+    empty = np.empty((0, network.hash_layer.out_features), np.float32)
+    return Outputs(
+        np.concatenate(kept),
+        np.concatenate([empty, *outputs]),
+        None if momentum is None else np.concatenate([empty, *unsure]),
+    )
+
+
+class _Rows:
+    """Rows float32 (images, …) in a file, written here and there, and which of them are whole."""
+
+    def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
+        self._folder = folder
+        self._shape = shape
+        self._row_bytes = int(np.prod(shape[1:])) * 4
+        self._file, self._marks = folder / "rows.bin", folder / "done.bin"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let one process at a time fill it; others wait, and find it filled."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                log.info("waiting for another process that computes the same features")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def done(self) -> NDArray[np.bool_]:
+        """Return which rows (images,) are whole; none if what is on the disk does not fit."""
+        done = np.zeros(self._shape[0], bool)
+        if self._marks.is_file() and self._file.is_file() and self._file.stat().st_size == self._size():
+            marks = np.frombuffer(self._marks.read_bytes(), bool)
+            if len(marks) == len(done):
+                done[:] = marks
+        return done
+
+    @contextmanager
+    def writing(self) -> Iterator[Callable[[Positions, NDArray[np.float32]], None]]:
+        """Yield what writes rows to their places."""
+        handle = os.open(self._file, os.O_CREAT | os.O_RDWR, 0o666)
+
+        def write(positions: Positions, rows: NDArray[np.float32]) -> None:
+            for position, row in zip(positions.tolist(), rows, strict=True):
+                os.pwrite(handle, row.tobytes(), position * self._row_bytes)
+
+        try:
+            os.ftruncate(handle, self._size())  # rows that were never written take no space on the disk
+            yield write
+        except OSError as error:
+            raise DataError(f"the features cannot be kept in {self._folder}: {error.strerror}") from error
+        finally:
+            os.close(handle)
+
+    def mark(self, done: NDArray[np.bool_]) -> None:
+        """Write down which rows are whole, after the rows themselves."""
+        with self._file.open("rb") as file:
+            os.fsync(file.fileno())
+        with written_whole(self._marks) as temporary:
+            temporary.write_bytes(done.tobytes())
+
+    def read(self) -> NDArray[np.float32]:
+        """Return the rows; only what is used of them takes memory."""
+        return np.memmap(self._file, np.float32, "r", shape=self._shape)
+
+    def _size(self) -> int:
+        return self._shape[0] * self._row_bytes

@@ -1,0 +1,88 @@
+"""The test of a run: its own query images ask its own database."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from dmuh.activations import Counting, compute_outputs, open_inputs, uncounted
+from dmuh.codes import Codes
+from dmuh.config import Config
+from dmuh.datasets import Dataset
+from dmuh.encoder import Hasher
+from dmuh.images import BadImages, OnBadImage
+from dmuh.metrics import Metrics, evaluate
+from dmuh.network import choose_device, load_networks
+from dmuh.protocols import Split, protocol_of
+from dmuh.runs import Run
+from dmuh.trainer import config_of
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a run's test gave: the figures, and the codes they were taken from, whose ids are positions in the data."""
+
+    metrics: Metrics
+    query: Codes
+    database: Codes
+
+
+def evaluate_run(
+    run: Run,
+    dataset: Dataset,
+    *,
+    bad: BadImages | None = None,
+    count: Counting = uncounted,
+    **rules: Any,
+) -> Evaluation:
+    """Measure a finished run on its own test queries.
+
+    The codes are computed once and kept in the run folder, and so are the figures by the protocol's own rules. `rules`
+    are those of `evaluate`. `count` shows how far the computing is.
+    """
+    config = config_of(run)
+    custom = bool(rules)
+    rules.setdefault("topk", protocol_of(config.protocol, config.data.dataset).topk)
+    split = Split.load(run.split_file, dataset.fingerprint())
+    if not (run.query_codes.is_file() and run.database_codes.is_file()):
+        encode = _encode_kept if config.network.freeze == "all" else _encode_images
+        encode(run, config, dataset, split, BadImages() if bad is None else bad, count)
+    query, database = Codes.load(run.query_codes), Codes.load(run.database_codes)
+    metrics = evaluate(query, database, dataset.labels[query.ids], dataset.labels[database.ids], **rules)
+    if not custom:  # what other rules give is the caller's
+        run.save_evaluation({**metrics.to_dict(), "split": split.digest()})
+    return Evaluation(metrics, query, database)
+
+
+def _encode_images(run: Run, config: Config, dataset: Dataset, split: Split, bad: BadImages, count: Counting) -> None:
+    """Encode the test images."""
+    hasher = Hasher.load(run.path, config.training.device)
+    for file, positions in ((run.query_codes, split.query), (run.database_codes, split.database)):
+        with count("encoding", len(positions)) as progress:
+            hasher.encode(
+                dataset.take(positions),
+                ids=positions,
+                on_bad_image=cast(OnBadImage, config.data.on_bad_image),
+                bad=bad,
+                workers=config.training.workers,
+                progress=progress,
+            ).save(file)
+
+
+def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, bad: BadImages, count: Counting) -> None:
+    """Encode the test images by the features of their frozen network, which are kept for the next run."""
+    network, momentum = load_networks(run.load_model(), choose_device(config.training.device))
+    with open_inputs(
+        network,
+        dataset,
+        np.union1d(split.query, split.database),
+        keep=True,
+        mirrored=split.query[:0],
+        on_bad_image=cast(OnBadImage, config.data.on_bad_image),
+        bad=bad,
+        workers=config.training.workers,
+        count=count,
+    ) as inputs:
+        for file, positions in ((run.query_codes, split.query), (run.database_codes, split.database)):
+            result = compute_outputs(network, momentum, inputs, positions)
+            Codes.from_outputs(result.outputs, result.uncertainty, result.positions).save(file)

@@ -1,0 +1,27 @@
+"""From image files to pixels: the one path that training and encoding share.
+
+An image is a path, a Pillow image, the bytes of a file or a uint8 array (H, W), (H, W, 3) or (H, W, 4). It is turned
+upright, stretched to a square and cropped, in one pass over its pixels. Nothing here knows about networks: pixels stay
+uint8, the network normalises them itself.
+"""
+
+from dmuh.images.augment import AUGMENTS, Augment, Preprocess
+from dmuh.images.pixels import SUFFIXES, ImageLike, Images, Pixels, find_images, name_of, read_pixels
+from dmuh.images.reader import BadImages, Batch, ImageReader, OnBadImage
+
+__all__ = [
+    "AUGMENTS",
+    "SUFFIXES",
+    "Augment",
+    "BadImages",
+    "Batch",
+    "ImageLike",
+    "ImageReader",
+    "Images",
+    "OnBadImage",
+    "Pixels",
+    "Preprocess",
+    "find_images",
+    "name_of",
+    "read_pixels",
+]

@@ -1,0 +1,60 @@
+"""The processes that read images."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+_hiding = threading.Lock()  # two starts at once would restore what the other had hidden
+
+
+def process_pool(workers: int) -> ProcessPoolExecutor:
+    """Return a pool of up to `workers` processes, each started when there is work for it.
+
+    They are started afresh, never forked: the threads of torch and others do not survive a fork.
+    """
+    return ProcessPoolExecutor(workers, _Context())
+
+
+class _Worker(SpawnProcess):
+    """A process that knows nothing of the user's script, is deaf to Ctrl-C and does not outlive its parent."""
+
+    def start(self) -> None:
+        """Start the process.
+
+        A new process runs the script again to know what it defines: all that it imports, and all that it does unless it
+        says `if __name__ == "__main__"`. Ours need nothing of it, so where it is found is hidden meanwhile.
+
+        Ctrl-C reaches every process of a terminal, but it is the parent that ends its workers: they inherit a mask.
+        """
+        with _hiding:
+            main = vars(sys.modules["__main__"])
+            hidden: dict[str, Any] = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
+            main["__spec__"] = None
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                super().start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+                main.update(hidden)
+
+    def run(self) -> None:
+        """Read images until the pool ends."""
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        super().run()
+
+
+class _Context(SpawnContext):
+    Process = _Worker
+
+
+def _end_with_parent() -> None:
+    """Wait for the parent's end, which may be killed before it can end its workers."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,222 @@
+"""The one training loop."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dmuh.activations import CACHED, Counting, Inputs, open_inputs, uncounted
+from dmuh.backbones import create_backbone
+from dmuh.checks import summarise
+from dmuh.config import Config, read_toml
+from dmuh.datasets import DATASETS, Dataset, load_dataset
+from dmuh.errors import ConfigError, DataError, RunError
+from dmuh.images import Augment, BadImages, OnBadImage
+from dmuh.methods import METHODS, TrainBatch, configure
+from dmuh.network import HashNetwork, MomentumCopy, calibrate, choose_device
+from dmuh.protocols import Split, protocol_of
+from dmuh.runs import Run
+from dmuh.trainer.checkpoint import model_arrays, restore, state_of
+from dmuh.trainer.measuring import spread, trace, watched_maps
+from dmuh.trainer.optimisation import autocast, batches_of, learning_rate, make_optimizer
+from dmuh.trainer.watch import Watch
+
+log = logging.getLogger(__name__)
+
+_CALIBRATED = 1024  # training images at most that the fresh network is fitted to
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the loop reports after each step."""
+
+    epoch: int
+    epochs: int
+    images: int  # in this step
+    images_per_epoch: int
+    terms: dict[str, float]
+    uncertainty: float | None
+    validation_map: float | None  # of the last epoch that was measured
+
+
+def train(
+    config: Config,
+    out: str | Path,
+    *,
+    dataset: Dataset | None = None,
+    resume: bool = False,
+    progress: Callable[[Progress], None] = lambda _: None,
+    count: Counting = uncounted,
+) -> Run:
+    """Train a hashing network as `config` says and leave it in the run folder `out`.
+
+    `dataset` replaces the one that the settings name. With `resume` a run that was interrupted goes on from its last
+    epoch, to the same weights as without the interruption. `count` shows how far the computing of features is.
+    """
+    run = Run(Path(out))
+    if resume and run.finished:
+        return run
+    settings = config.training
+    device = choose_device(settings.device)
+    data = dataset or load_dataset(config.data)
+    if data.vectors is not None and not data.classes:
+        raise DataError("these feature vectors have no labels, which training needs")
+    split = protocol_of(config.protocol, config.data.dataset).split(data.labels, settings.seed, data.test)
+    torch.manual_seed(settings.seed)
+    network = _fresh_network(config, data).to(device)
+    if not (resume and run.started):
+        run.refuse_if_taken()
+    summary = summarise(data, split, config.protocol.protocol or DATASETS[config.data.dataset].protocol)
+    log.info(summary.lines()[0])
+    for problem in summary.problems:
+        log.warning(problem)
+    with run.locked():
+        if not (resume and run.started):
+            run.begin(config)
+        run.save_data_summary(summary.to_dict())
+        fingerprint = data.fingerprint()
+        if not run.split_file.is_file():
+            split.save(run.split_file, fingerprint)
+        elif Split.load(run.split_file, fingerprint).digest() != split.digest():
+            raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
+        bad = BadImages()
+        with open_inputs(
+            network,
+            data,
+            np.union1d(split.train, split.validation),
+            keep=config.network.freeze != "none" and settings.augment in CACHED,
+            mirrored=split.train if settings.augment == "flip" else split.train[:0],
+            on_bad_image=cast(OnBadImage, config.data.on_bad_image),
+            bad=bad,
+            workers=settings.workers,
+            count=count,
+        ) as inputs:
+            _train(config, run, data, split, network, inputs, progress)
+        if len(bad):
+            log.warning(bad.summary())
+    return run
+
+
+def _train(
+    config: Config,
+    run: Run,
+    data: Dataset,
+    split: Split,
+    network: HashNetwork,
+    inputs: Inputs,
+    progress: Callable[[Progress], None],
+) -> None:
+    settings, device = config.training, network.device
+    labels = torch.from_numpy(data.labels[split.train]).float()
+    calibrate(network, next(iter(inputs.batches([spread(split.train, _CALIBRATED)]))).activations)
+    objective = METHODS[config.method](config.options, config.network.bits, labels).to(device)
+    momentum = None if objective.alpha is None else MomentumCopy(network, objective.alpha).to(device)
+    optimizer = make_optimizer(network, settings)
+    watch = Watch(objective, settings)
+    done = restore(run, network, momentum, objective, optimizer, watch)
+    labels = labels.to(device)
+
+    steps_per_epoch = len(list(batches_of(len(split.train), settings, 0)))
+    validation_map: float | None = None
+    for epoch in range(done, settings.epochs):
+        began = time.perf_counter()
+        sums: dict[str, float] = {}
+        n_images = 0
+        batches = [split.train[rows] for rows in batches_of(len(split.train), settings, epoch)]
+        augment = cast(Augment, settings.augment)
+        for step, batch in enumerate(inputs.batches(batches, augment=augment, seed=(settings.seed, 2, epoch))):
+            if len(batch.positions) < 2:
+                continue
+            for group in optimizer.param_groups:
+                group["lr"] = group["scale"] * learning_rate(settings, epoch + step / steps_per_epoch, steps_per_epoch)
+            index = torch.from_numpy(np.searchsorted(split.train, batch.positions)).to(device)
+            with autocast(settings, device):
+                outputs = network.upper(batch.activations)
+                copied = None if momentum is None else momentum.upper(batch.activations)
+            outputs = outputs.float()  # (B, n_bits)
+            seen = TrainBatch(labels[index], index, None if copied is None else copied.float())
+            terms = objective(outputs, seen)
+            loss = cast(Tensor, sum(terms.values()))
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            watch.step(epoch, loss.item(), outputs)
+            if settings.clip:
+                torch.nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
+            optimizer.step()
+            if momentum is not None:
+                momentum.update(network)
+
+            values = {name: term.item() for name, term in terms.items()}
+            copied = seen.momentum_outputs
+            unsure = None if copied is None else (outputs.detach() - copied).abs().mean().item()
+            progress(Progress(epoch + 1, settings.epochs, len(index), len(split.train), values, unsure, validation_map))
+            n_images += len(index)
+            logged = values | {"loss": loss.item()} | ({} if unsure is None else {"mean_uncertainty": unsure})
+            for name, value in logged.items():
+                sums[name] = sums.get(name, 0.0) + value * len(index)
+        watch.epoch(epoch, settings.epochs)
+
+        line: dict[str, Any] = {"epoch": epoch + 1, "lr": learning_rate(settings, epoch, steps_per_epoch)}
+        line |= {name: value / max(n_images, 1) for name, value in sums.items()}
+        line["images_per_second"] = n_images / (time.perf_counter() - began)
+        if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
+            maps = watched_maps(network, inputs, data, split)
+            validation_map = maps.get("validation_map")
+            line |= maps
+        run.log_epoch(line, trace(network, momentum, inputs, split, epoch + 1))
+        state = state_of(network, momentum, objective, optimizer)
+        run.save_checkpoint(state, {"epoch": epoch + 1, "watch": watch.state()})
+    run.save_model(model_arrays(network, momentum), _model_card(config, data, split, network))
+
+
+def config_of(run: Run) -> Config:
+    """Return the settings that a run was begun with."""
+    if not run.started:
+        raise RunError(f"{run.path} holds no run")
+    return configure(read_toml(run.config_file))
+
+
+def _fresh_network(config: Config, data: Dataset) -> HashNetwork:
+    """Return the network that the settings name, with the weights its backbone learned elsewhere."""
+    own = config.network
+    if (own.backbone.partition(":")[0] == "features") != (data.vectors is not None):
+        raise ConfigError(
+            f"the backbone features is for the data set features and for that alone, got backbone {own.backbone} and "
+            f"data set {data.name}"
+        )
+    settings = (own.backbone, own.freeze, own.image_size, config.training.augment)
+    if data.vectors is not None and settings != ("features", "all", None, "none"):
+        raise ConfigError(
+            "feature vectors are taken as they are: leave out freeze, image_size and augment, and the backbone or name "
+            f"it features, got {own.backbone}"
+        )
+    backbone = create_backbone(_backbone_name(config, data), own.image_size)
+    backbone.load_pretrained(Path(own.weights) if own.weights else None)
+    return HashNetwork(backbone, own.bits, own.freeze)
+
+
+def _backbone_name(config: Config, data: Dataset) -> str:
+    return config.network.backbone if data.vectors is None else f"features:{data.vectors.shape[1]}"
+
+
+def _model_card(config: Config, data: Dataset, split: Split, network: HashNetwork) -> dict[str, Any]:
+    """Return what is written beside the weights: all that is needed to use them, and where they come from."""
+    return {
+        "method": config.method,
+        "alpha": getattr(config.options, "alpha", None),
+        "backbone": _backbone_name(config, data),
+        "freeze": config.network.freeze,
+        "image_size": config.network.image_size,
+        "preprocess": None if data.vectors is not None else vars(network.backbone.preprocess),
+        "n_bits": config.network.bits,
+        "classes": list(data.classes),
+        "dataset": config.data.dataset,
+        "split": split.digest(),
+        "seed": config.training.seed,
+    }

@@ -1,0 +1,49 @@
+"""What is measured of a network while it trains."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.activations import Inputs, compute_outputs
+from dmuh.codes import Codes
+from dmuh.datasets import Dataset
+from dmuh.metrics import evaluate
+from dmuh.network import HashNetwork, MomentumCopy
+from dmuh.protocols import Split
+
+_TRACED = 16  # training images whose outputs are written down every epoch
+_TRAIN_QUERIES = 1000  # training images at most that ask for the training MAP
+
+
+def watched_maps(network: HashNetwork, inputs: Inputs, data: Dataset, split: Split) -> dict[str, float]:
+    """Return the MAP of held-out and of training images, both asking the training images."""
+
+    def codes(positions: NDArray[np.int64]) -> Codes:
+        result = compute_outputs(network, None, inputs, positions)
+        return Codes.from_outputs(result.outputs, ids=result.positions)
+
+    database = codes(split.train)
+    asking = database[spread(np.arange(len(database)), _TRAIN_QUERIES)]
+    parts = {"train_map": asking} | ({"validation_map": codes(split.validation)} if len(split.validation) else {})
+    return {
+        name: evaluate(query, database, data.labels[query.ids], data.labels[database.ids], ks=()).map
+        for name, query in parts.items()
+    }
+
+
+def trace(
+    network: HashNetwork, momentum: MomentumCopy | None, inputs: Inputs, split: Split, epoch: int
+) -> dict[str, Any]:
+    """Return the outputs of a few training images, to be written down."""
+    traced = compute_outputs(network, momentum, inputs, spread(split.train, _TRACED))
+    line: dict[str, Any] = {"epoch": epoch, "positions": traced.positions.tolist()}
+    line["outputs"] = np.round(traced.outputs.astype(float), 4).tolist()
+    if traced.uncertainty is not None:
+        line["uncertainty"] = np.round(traced.uncertainty.astype(float), 6).tolist()
+    return line
+
+
+def spread(positions: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return up to `most` positions, evenly spread."""
+    return positions[np.unique(np.linspace(0, len(positions) - 1, most).astype(np.int64))]

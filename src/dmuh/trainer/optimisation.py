@@ -1,0 +1,55 @@
+"""The order of the images, the optimiser, its learning rate and its arithmetic."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dmuh.config import TrainingSettings
+from dmuh.network import HashNetwork
+
+
+def batches_of(n: int, settings: TrainingSettings, epoch: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the rows of the training set in this epoch's order, batch by batch; a last single image is left out."""
+    order = np.random.default_rng((settings.seed, 1, epoch)).permutation(n)
+    for begin in range(0, n, settings.batch_size):
+        rows = order[begin : begin + settings.batch_size]
+        if len(rows) > 1:
+            yield rows
+
+
+def learning_rate(settings: TrainingSettings, epoch: float, steps_per_epoch: int) -> float:
+    """Return the learning rate at a point of the training, in epochs from its start."""
+    part = min(epoch / settings.epochs, 1.0)
+    high, low = settings.lr, settings.lr_final
+    rate: float
+    if settings.schedule == "log":
+        rate = high * (low / high) ** part
+    elif settings.schedule == "cosine":
+        rate = low + (high - low) * (1 + math.cos(math.pi * part)) / 2
+    else:  # as many equal steps as there are tenfold drops, and one more
+        drops = max(round(math.log10(high / low)), 0)
+        rate = high / 10 ** min(int(part * (drops + 1)), drops)
+    if settings.warmup_epochs:
+        rate *= min(1.0, (epoch + 1 / steps_per_epoch) / settings.warmup_epochs)
+    return rate
+
+
+def make_optimizer(network: HashNetwork, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """Return the optimiser of what trains; a group's rate is its scale times the schedule's."""
+    groups = [
+        {"params": list(network.hash_layer.parameters()), "scale": 1.0},
+        {"params": [p for p in network.backbone.parameters() if p.requires_grad], "scale": settings.backbone_lr},
+    ]
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=settings.weight_decay)
+    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.sgd_momentum, weight_decay=settings.weight_decay)
+
+
+def autocast(settings: TrainingSettings, device: torch.device) -> torch.autocast:
+    """Return the arithmetic that the network runs in."""
+    capable = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    wanted = settings.precision == "bfloat16" or (settings.precision == "auto" and capable)
+    return torch.autocast(device.type, torch.bfloat16, enabled=wanted)
