@@ -14,8 +14,8 @@ import dmuh
 SOURCE = Path(dmuh.__file__).parent
 ORDER = ["errors", "machine", "files", "config", "codes", "index", "metrics", "images", "datasets", "protocols",
          "checks", "collection", "inference", "backbones", "heads", "network", "export", "methods", "runs",
-         "activations", "trainer", "encoder", "evaluation", "report", "server", "cli"]  # fmt: skip
-WITH_TORCH = {"backbones", "heads", "network", "export", "methods", "activations", "trainer", "evaluation"}
+         "activations", "trainer", "encoder", "evaluation", "estimator", "report", "server", "cli"]  # fmt: skip
+WITH_TORCH = {"backbones", "heads", "network", "export", "methods", "activations", "trainer", "evaluation", "estimator"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -82,8 +82,8 @@ def test_nothing_unpickles(path):
 
 def test_public_names():
     assert dmuh.__all__ == [
-        "Codes", "Collection", "Config", "Dataset", "DmuhError", "HammingIndex", "Hasher", "Matches", "Metrics",
-        "__version__", "configure", "evaluate", "load_dataset", "one_hot", "train",
+        "Codes", "Collection", "Config", "Dataset", "DmuhError", "HammingIndex", "Hasher", "Hashing", "Matches",
+        "Metrics", "__version__", "configure", "evaluate", "load_dataset", "one_hot", "train",
     ]  # fmt: skip
     assert all(getattr(dmuh, name) is not None for name in dmuh.__all__)
     assert dir(dmuh) == sorted(dmuh.__all__)

@@ -50,8 +50,8 @@ def test_make_targets():
 
 
 def test_python(workplace, capsys):
-    (program,) = blocks("python")
-    exec(compile(program, "README.md", "exec"), {})
+    for program in blocks("python"):
+        exec(compile(program, "README.md", "exec"), {})
     assert re.search(r"\[ *0 .*\] \['", capsys.readouterr().out)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dmuh.datasets import Dataset, load_dataset, one_hot
     from dmuh.encoder import Hasher
     from dmuh.errors import DmuhError
+    from dmuh.estimator import Hashing
     from dmuh.index import HammingIndex, Matches
     from dmuh.methods import configure
     from dmuh.metrics import Metrics, evaluate
@@ -29,6 +30,7 @@ _HOME = {
     "DmuhError": "errors",
     "HammingIndex": "index",
     "Hasher": "encoder",
+    "Hashing": "estimator",
     "Matches": "index",
     "Metrics": "metrics",
     "configure": "methods",
@@ -37,7 +39,7 @@ _HOME = {
     "one_hot": "datasets",
     "train": "trainer",
 }
-_NEED_TORCH = ("encoder", "methods", "trainer")
+_NEED_TORCH = ("estimator", "methods", "trainer")
 
 __all__ = [
     "Codes",
@@ -47,6 +49,7 @@ __all__ = [
     "DmuhError",
     "HammingIndex",
     "Hasher",
+    "Hashing",
     "Matches",
     "Metrics",
     "__version__",

@@ -235,7 +235,7 @@ def compute_outputs(
             if momentum is not None:
                 unsure.append((h - momentum.upper(batch.activations)).abs().float().cpu().numpy())
         progress(len(asked))
-    empty = np.empty((0, network.hash_layer.out_features), np.float32)
+    empty = np.empty((0, network.n_bits), np.float32)
     return Outputs(
         np.concatenate(kept),
         np.concatenate([empty, *outputs]),

@@ -109,7 +109,7 @@ def summarise(dataset: Dataset, split: Split, protocol_name: str) -> DataSummary
     groups, missing = _look(dataset.images) if look else ([], [])
     twice, identical = _repeated(dataset.images, groups)
     found: dict[str, Sequence[int] | Positions] = {
-        "unlabelled": np.flatnonzero(per_image == 0),
+        "unlabelled": np.flatnonzero(per_image == 0) if dataset.classes else [],  # where nothing has labels, all train
         "missing": missing,
         "listed_twice": twice,
         "identical": identical,

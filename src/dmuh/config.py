@@ -106,7 +106,9 @@ class TrainingSettings:
         1.0, "factor on the backbone's learning rate; the hash layer keeps the full one", low=0
     )
     sgd_momentum: float = setting(0.9, "momentum of SGD", low=0, below=1)
-    weight_decay: float = setting(1e-4, "weight decay", low=0)
+    weight_decay: float | None = setting(
+        None, "weight decay; not given, 0.03 where only the hash layer trains, else 0.0001", low=0
+    )
     clip: float = setting(
         1.0, "largest norm of the gradient of a step; longer ones are shortened, 0 leaves them", low=0
     )

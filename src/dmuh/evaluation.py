@@ -10,6 +10,7 @@ from dmuh.codes import Codes
 from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher
+from dmuh.errors import DataError
 from dmuh.images import BadImages, OnBadImage
 from dmuh.metrics import Metrics, evaluate
 from dmuh.network import choose_device, load_networks
@@ -40,6 +41,8 @@ def evaluate_run(
     The codes are computed once and kept in the run folder, and so are the figures by the protocol's own rules. `rules`
     are those of `evaluate`. `count` shows how far the computing is.
     """
+    if not dataset.classes:
+        raise DataError("these images have no labels, so there is nothing to measure")
     config = config_of(run)
     custom = bool(rules)
     rules.setdefault("topk", protocol_of(config.protocol, config.data.dataset).topk)

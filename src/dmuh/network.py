@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dmuh.backbones import Backbone, create_backbone
 from dmuh.errors import ConfigError, unknown
 from dmuh.files import ArrayFile
+from dmuh.heads import head_of
 
 _BATCH = 64  # rows that a GPU encodes together
 _SHARED_DEVIATION = 0.3  # of the mean one, added to each feature's: those that hardly vary are not blown up to the rest
@@ -20,6 +21,8 @@ _FIRST_DEVIATION = 0.2  # of a bit's output over the training images when traini
 
 class HashNetwork(nn.Module):
     """Pixels uint8 (B, size, size, 3) → outputs (B, n_bits), whose signs are the code: a backbone and a hash layer.
+
+    The hash layer is linear, unless a shallow method put its own head there (`dmuh.heads`).
 
     `freeze` cuts it in two: the parts of the backbone up to the one it names, or all or none of them, do not train.
     They are `lower`, from pixels to activations; `upper` goes on from there. What lower gives can be kept. Before the
@@ -36,7 +39,8 @@ class HashNetwork(nn.Module):
     def __init__(self, backbone: Backbone, n_bits: int, freeze: str = "none") -> None:
         super().__init__()
         self.backbone = backbone
-        self.hash_layer = nn.Linear(backbone.n_features, n_bits)
+        self.n_bits = n_bits
+        self.hash_layer: nn.Module = nn.Linear(backbone.n_features, n_bits)
         self.register_buffer("feature_mean", torch.zeros(backbone.n_features))
         self.register_buffer("feature_scale", torch.ones(backbone.n_features))
         names = list(backbone.parts())
@@ -58,7 +62,7 @@ class HashNetwork(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where it is."""
-        return self.hash_layer.weight.device
+        return self.feature_mean.device
 
     @torch.no_grad()
     def lower(self, pixels: Tensor) -> Tensor:
@@ -195,6 +199,8 @@ def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple
     backbone = create_backbone(about["backbone"], about["image_size"])
     network = HashNetwork(backbone, about["n_bits"], about["freeze"])
     parts = state_by_part(model.arrays)
+    layer = "hash_layer."
+    network.hash_layer = head_of({k.removeprefix(layer): v for k, v in parts["network"].items() if k.startswith(layer)})
     network.load_state_dict(parts["network"])
     network.to(device)
     if "momentum" not in parts:

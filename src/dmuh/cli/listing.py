@@ -26,7 +26,10 @@ def list_names(
 
     groups = {**SECTIONS, **{f"method {name}": method.Options for name, method in METHODS.items()}}
     tables: dict[str, list[dict[str, Any]]] = {
-        "methods": [{"name": name, "about": m.title, "paper": m.paper} for name, m in METHODS.items()],
+        "methods": [
+            {"name": name, "kind": m.kind, "year": m.year, "about": m.title, "paper": m.paper}
+            for name, m in METHODS.items()
+        ],
         "datasets": [{"name": name, "about": d.about, "protocol": d.protocol} for name, d in DATASETS.items()],
         "protocols": [{"name": name, "about": p.about} for name, p in PROTOCOLS.items()],
         "backbones": [{"name": name, "about": b.about} for name, b in {**BACKBONES, **FAMILIES}.items()],

@@ -72,9 +72,9 @@ def train(
     result: dict[str, Any] = {
         "run": str(out),
         "seconds": round(time.perf_counter() - began, 1),
-        "loss": last["loss"],
     }
-    result |= {key: last[key] for key in ("train_map", "validation_map") if key in last}
+    result |= {key: last[key] for key in ("loss", "train_map", "validation_map") if key in last}
+    measure = measure and bool(images.classes)
     if measure:
         result["map"] = _evaluate(run, images).metrics.map
     if as_json:

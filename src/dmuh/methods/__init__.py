@@ -1,4 +1,4 @@
-"""Methods by name. A new one is a file here with an Objective, and a line in METHODS."""
+"""Methods by name. A new one is a file here with an Objective or a ShallowMethod, and a line in METHODS."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,17 +8,42 @@ from dmuh.backbones.efficientnet_lite import EfficientNetLite0
 from dmuh.config import SECTIONS, Config, DataSettings, build, keys_of
 from dmuh.errors import ConfigError, unknown
 from dmuh.methods.base import Objective, TrainBatch
+from dmuh.methods.cosdish import COSDISH
+from dmuh.methods.csq import CSQ
+from dmuh.methods.ddsh import DDSH
+from dmuh.methods.dhn import DHN
 from dmuh.methods.dmuh import DMUH, DMUHNoBit, DMUHNoImage, DMUHNoU
+from dmuh.methods.dpsh import DPSH
+from dmuh.methods.dsdh import DSDH
+from dmuh.methods.dsh import DSH
+from dmuh.methods.fasth import FastH
+from dmuh.methods.itq import ITQ
+from dmuh.methods.lfh import LFH
 from dmuh.methods.regu import Regu
+from dmuh.methods.sdh import SDH
+from dmuh.methods.shallow import ShallowMethod
 
-__all__ = ["METHODS", "Objective", "TrainBatch", "configure"]
+__all__ = ["METHODS", "Method", "Objective", "ShallowMethod", "TrainBatch", "configure"]
 
-METHODS: dict[str, type[Objective]] = {
+Method = type[Objective] | type[ShallowMethod]
+
+METHODS: dict[str, Method] = {
     "dmuh": DMUH,
     "dmuh-no-u": DMUHNoU,
     "dmuh-no-bit": DMUHNoBit,
     "dmuh-no-image": DMUHNoImage,
     "regu": Regu,
+    "csq": CSQ,
+    "dhn": DHN,
+    "dsh": DSH,
+    "dpsh": DPSH,
+    "dsdh": DSDH,
+    "ddsh": DDSH,
+    "lfh": LFH,
+    "fasth": FastH,
+    "sdh": SDH,
+    "cosdish": COSDISH,
+    "itq": ITQ,
 }
 
 
@@ -40,7 +65,11 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
         "method",
     }
     problems = [unknown("setting", key, known) for key in given if key not in known]
-    values |= {key: value for key, value in _network_defaults(values).items() if not values.get(key)}
+    values |= {key: value for key, value in _network_defaults(method, values).items() if values.get(key) in (None, "")}
+    if issubclass(method, ShallowMethod) and values["freeze"] != "all":
+        problems.append(
+            f"{name} is fitted to the features of a frozen backbone: freeze must be all, got {values['freeze']}"
+        )
     sections = {key: build(section, values, problems) for key, section in SECTIONS.items()}
     options = build(method.Options, values, problems)
     if problems:
@@ -48,14 +77,17 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
     return Config(method=name, options=options, **sections)  # type: ignore[arg-type]
 
 
-def _network_defaults(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the backbone that suits the data set, what of it trains, and the augmentation that suits that."""
+def _network_defaults(method: Method, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the backbone that suits the data set, what of it trains, and the augmentation and decay that suit that."""
     dataset, backbone = values.get("dataset") or DataSettings.dataset, values.get("backbone")
     if not backbone and dataset in ("mnist5k", "features"):
         backbone = {"mnist5k": "smallconv", "features": "features"}[dataset]
     elif not backbone:
         backbone = "efficientnet-lite0" if EfficientNetLite0.weights_installed() else "smallconv"
     kind = {**BACKBONES, **FAMILIES}.get(str(backbone).partition(":")[0], Backbone)
-    freeze = str(values.get("freeze") or kind.freeze)
+    shallow = issubclass(method, ShallowMethod)
+    freeze = str(values.get("freeze") or ("all" if shallow else kind.freeze))
     augment = {"none": kind.augment, "all": "none"}.get(freeze, "flip")
-    return {"backbone": backbone, "freeze": freeze, "augment": augment}
+    # a layer on a thousand fixed features has nothing else that keeps it from learning the training images by heart
+    weight_decay = 0.03 if freeze == "all" else 1e-4
+    return {"backbone": backbone, "freeze": freeze, "augment": augment, "weight_decay": weight_decay}

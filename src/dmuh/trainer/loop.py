@@ -18,17 +18,18 @@ from dmuh.config import Config, read_toml
 from dmuh.datasets import DATASETS, Dataset, load_dataset
 from dmuh.errors import ConfigError, DataError, RunError
 from dmuh.images import Augment, BadImages, OnBadImage
-from dmuh.methods import METHODS, TrainBatch, configure
+from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch, configure
 from dmuh.network import HashNetwork, MomentumCopy, calibrate, choose_device
 from dmuh.protocols import Split, protocol_of
 from dmuh.runs import Run
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
-from dmuh.trainer.measuring import spread, trace, watched_maps
-from dmuh.trainer.optimisation import autocast, batches_of, learning_rate, make_optimizer
+from dmuh.trainer.measuring import spread, trace, train_outputs, watched_maps
+from dmuh.trainer.optimisation import autocast, batches_of, epoch_generator, learning_rate, make_optimizer
 from dmuh.trainer.watch import Watch
 
 log = logging.getLogger(__name__)
 
+_FITTED = 4096  # images whose features are taken together
 _CALIBRATED = 1024  # training images at most that the fresh network is fitted to
 
 
@@ -50,14 +51,16 @@ def train(
     out: str | Path,
     *,
     dataset: Dataset | None = None,
+    split: Split | None = None,
     resume: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
     count: Counting = uncounted,
 ) -> Run:
     """Train a hashing network as `config` says and leave it in the run folder `out`.
 
-    `dataset` replaces the one that the settings name. With `resume` a run that was interrupted goes on from its last
-    epoch, to the same weights as without the interruption. `count` shows how far the computing of features is.
+    `dataset` replaces the one that the settings name, `split` the one that its protocol draws. With `resume` a run that
+    was interrupted goes on from its last epoch, to the same weights as without the interruption. `count` shows how far
+    the computing of features is.
     """
     run = Run(Path(out))
     if resume and run.finished:
@@ -65,14 +68,14 @@ def train(
     settings = config.training
     device = choose_device(settings.device)
     data = dataset or load_dataset(config.data)
-    if data.vectors is not None and not data.classes:
-        raise DataError("these feature vectors have no labels, which training needs")
-    split = protocol_of(config.protocol, config.data.dataset).split(data.labels, settings.seed, data.test)
+    method = METHODS[config.method]
+    if split is None:
+        split = _split(config, data)
     torch.manual_seed(settings.seed)
     network = _fresh_network(config, data).to(device)
     if not (resume and run.started):
         run.refuse_if_taken()
-    summary = summarise(data, split, config.protocol.protocol or DATASETS[config.data.dataset].protocol)
+    summary = summarise(data, split, config.protocol.protocol or DATASETS[config.data.dataset].protocol or "none")
     log.info(summary.lines()[0])
     for problem in summary.problems:
         log.warning(problem)
@@ -97,7 +100,12 @@ def train(
             workers=settings.workers,
             count=count,
         ) as inputs:
-            _train(config, run, data, split, network, inputs, progress)
+            if issubclass(method, ShallowMethod):
+                momentum = None
+                _fit(method.of(config.options, config.network.bits, settings.seed), run, data, split, network, inputs)
+            else:
+                momentum = _train(config, method, run, data, split, network, inputs, progress)
+        run.save_model(model_arrays(network, momentum), _model_card(config, data, split, network))
         if len(bad):
             log.warning(bad.summary())
     return run
@@ -105,17 +113,19 @@ def train(
 
 def _train(
     config: Config,
+    method: type[Objective],
     run: Run,
     data: Dataset,
     split: Split,
     network: HashNetwork,
     inputs: Inputs,
     progress: Callable[[Progress], None],
-) -> None:
+) -> MomentumCopy | None:
+    """Train the network by a deep method, and return its momentum copy, if the method keeps one."""
     settings, device = config.training, network.device
     labels = torch.from_numpy(data.labels[split.train]).float()
     calibrate(network, next(iter(inputs.batches([spread(split.train, _CALIBRATED)]))).activations)
-    objective = METHODS[config.method](config.options, config.network.bits, labels).to(device)
+    objective = method(config.options, config.network.bits, labels).to(device)
     momentum = None if objective.alpha is None else MomentumCopy(network, objective.alpha).to(device)
     optimizer = make_optimizer(network, settings)
     watch = Watch(objective, settings)
@@ -128,6 +138,8 @@ def _train(
         began = time.perf_counter()
         sums: dict[str, float] = {}
         n_images = 0
+        chance = epoch_generator(settings.seed, epoch)
+        objective.begin_epoch(lambda: train_outputs(network, inputs, split).to(device), chance)
         batches = [split.train[rows] for rows in batches_of(len(split.train), settings, epoch)]
         augment = cast(Augment, settings.augment)
         for step, batch in enumerate(inputs.batches(batches, augment=augment, seed=(settings.seed, 2, epoch))):
@@ -172,7 +184,33 @@ def _train(
         run.log_epoch(line, trace(network, momentum, inputs, split, epoch + 1))
         state = state_of(network, momentum, objective, optimizer)
         run.save_checkpoint(state, {"epoch": epoch + 1, "watch": watch.state()})
-    run.save_model(model_arrays(network, momentum), _model_card(config, data, split, network))
+    return momentum
+
+
+def _fit(method: ShallowMethod, run: Run, data: Dataset, split: Split, network: HashNetwork, inputs: Inputs) -> None:
+    """Fit a shallow method to the training images' features, and make what it found the network's hash layer."""
+    began = time.perf_counter()
+    batches = [split.train[n : n + _FITTED] for n in range(0, len(split.train), _FITTED)]
+    read = [(batch.positions, batch.activations.cpu().numpy()) for batch in inputs.batches(batches)]
+    positions = np.concatenate([own for own, _ in read])
+    method.fit(np.concatenate([rows for _, rows in read]), data.labels[positions] if data.classes else None)
+    network.hash_layer = method.head_.to(network.device)
+    line: dict[str, Any] = {"epoch": 1, "images_per_second": len(positions) / (time.perf_counter() - began)}
+    line |= {"loss": method.losses_[-1]} if method.losses_ else {}
+    line |= watched_maps(network, inputs, data, split)
+    run.load_checkpoint()  # there is none: what an interrupted fit wrote down goes
+    run.log_epoch(line, trace(network, None, inputs, split, 1))
+
+
+def _split(config: Config, data: Dataset) -> Split:
+    """Return the split by the protocol; images without labels all train, where the method needs none."""
+    if data.classes:
+        return protocol_of(config.protocol, config.data.dataset).split(data.labels, config.training.seed, data.test)
+    method = METHODS[config.method]
+    if not (issubclass(method, ShallowMethod) and not method.needs_labels):
+        raise DataError(f"the data set {data.name} has no labels, which {config.method} learns from; itq needs none")
+    none = np.empty(0, np.int64)
+    return Split(np.arange(len(data)), none, none, none)
 
 
 def config_of(run: Run) -> Config:

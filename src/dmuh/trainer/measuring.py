@@ -3,7 +3,9 @@
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dmuh.activations import Inputs, compute_outputs
 from dmuh.codes import Codes
@@ -16,8 +18,18 @@ _TRACED = 16  # training images whose outputs are written down every epoch
 _TRAIN_QUERIES = 1000  # training images at most that ask for the training MAP
 
 
+def train_outputs(network: HashNetwork, inputs: Inputs, split: Split) -> Tensor:
+    """Return the outputs (N, n_bits) of all training images; of those that could not be read zeros."""
+    result = compute_outputs(network, None, inputs, split.train)
+    outputs = torch.zeros(len(split.train), network.n_bits)
+    outputs[np.searchsorted(split.train, result.positions)] = torch.from_numpy(result.outputs)
+    return outputs
+
+
 def watched_maps(network: HashNetwork, inputs: Inputs, data: Dataset, split: Split) -> dict[str, float]:
-    """Return the MAP of held-out and of training images, both asking the training images."""
+    """Return the MAP of held-out and of training images, both asking the training images; none without labels."""
+    if not data.classes:
+        return {}
 
     def codes(positions: NDArray[np.int64]) -> Codes:
         result = compute_outputs(network, None, inputs, positions)

@@ -20,6 +20,12 @@ def batches_of(n: int, settings: TrainingSettings, epoch: int) -> Iterator[NDArr
             yield rows
 
 
+def epoch_generator(seed: int, epoch: int) -> torch.Generator:
+    """Return where an epoch's discrete steps take their chance from, whatever came before it."""
+    own = np.random.SeedSequence((seed, 3, epoch)).generate_state(1)[0]
+    return torch.Generator().manual_seed(int(own))
+
+
 def learning_rate(settings: TrainingSettings, epoch: float, steps_per_epoch: int) -> float:
     """Return the learning rate at a point of the training, in epochs from its start."""
     part = min(epoch / settings.epochs, 1.0)
@@ -39,13 +45,14 @@ def learning_rate(settings: TrainingSettings, epoch: float, steps_per_epoch: int
 
 def make_optimizer(network: HashNetwork, settings: TrainingSettings) -> torch.optim.Optimizer:
     """Return the optimiser of what trains; a group's rate is its scale times the schedule's."""
+    decay = settings.weight_decay or 0.0
     groups = [
         {"params": list(network.hash_layer.parameters()), "scale": 1.0},
         {"params": [p for p in network.backbone.parameters() if p.requires_grad], "scale": settings.backbone_lr},
     ]
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=settings.weight_decay)
-    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.sgd_momentum, weight_decay=settings.weight_decay)
+        return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=decay)
+    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.sgd_momentum, weight_decay=decay)
 
 
 def autocast(settings: TrainingSettings, device: torch.device) -> torch.autocast:

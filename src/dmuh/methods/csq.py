@@ -1,0 +1,121 @@
+"""CSQ, central similarity quantization (Yuan et al., CVPR 2020)."""
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dmuh.config import setting
+from dmuh.methods.base import Objective, TrainBatch
+
+log = logging.getLogger(__name__)
+
+_TRIES = 200  # random codes that are tried for a centre before the bound on their distance is relaxed
+_SEED = 0  # centres belong to the method, not to the run: every seed trains towards the same ones
+
+Signs = NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class CSQOptions:
+    """Options of CSQ."""
+
+    quantization: float = setting(1e-4, "weight of the quantisation term, the paper's λ", low=0)
+
+
+class CSQ(Objective):
+    """Cross-entropy of each bit against the hash centre of the image's class, with quantisation (Eq. 6, 7).
+
+    L = mean of BCE(½·(tanh u + 1), ½·(c + 1)) + λ·mean of (|tanh u| - 1)². A class's centre is a row of a Hadamard
+    matrix or its negative; see `hash_centres`. An image with several labels has the sign of the sum of their centres,
+    where that is zero the sign of one fixed random vector.
+    """
+
+    Options = CSQOptions
+    title = "cross-entropy of bits against the hash centres of classes"
+    paper = "Yuan et al., Central Similarity Quantization for Efficient Image and Video Retrieval"
+    year = 2020
+    presets = {"paper": {"optimizer": "adamw", "lr": 1e-3, "lr_final": 1e-5, "backbone_lr": 0.01, "batch_size": 64,
+                         "weight_decay": 0.0, "clip": 0.0, "validation": 0.0}}  # fmt: skip
+    advice = "lower lr"
+    centres: Tensor
+    tie: Tensor
+
+    def __init__(self, options: object, n_bits: int, train_labels: Tensor) -> None:
+        super().__init__(options, n_bits, train_labels)
+        centres = hash_centres(train_labels.shape[1], n_bits)
+        tie = np.random.default_rng((_SEED, n_bits, 1)).integers(0, 2, n_bits) * 2 - 1
+        self.register_buffer("centres", torch.from_numpy(centres).float())
+        self.register_buffer("tie", torch.from_numpy(tie).float())
+
+    def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
+        """Return the terms `similarity` and `quantization`."""
+        total = batch.labels @ self.centres  # (B, n_bits)
+        wanted = torch.where(total == 0, self.tie, total.sign())
+        # BCE(½·(tanh u + 1), t) is that of the logit 2u, which does not overflow
+        entropy = torch.nn.functional.binary_cross_entropy_with_logits(2 * outputs, (wanted + 1) / 2)
+        error = (torch.tanh(outputs).abs() - 1) ** 2
+        return {"similarity": entropy, "quantization": self.options.quantization * error.mean()}
+
+
+def hash_centres(n_classes: int, n_bits: int) -> Signs:
+    """Return the hash centres ±1 (n_classes, n_bits).
+
+    Rows of a Hadamard matrix and of its negative, half of whose bits differ from one another or all, where a matrix of
+    that order is known here and has rows enough. Else random codes with as many ones as minus ones and a quarter of the
+    bits apart, or fewer where that cannot be had.
+    """
+    matrix = hadamard(n_bits)
+    if matrix is not None and n_classes <= 2 * n_bits:
+        return np.concatenate([matrix, -matrix])[:n_classes]
+    return _random_centres(n_classes, n_bits)
+
+
+def hadamard(order: int) -> Signs | None:
+    """Return a Hadamard matrix ±1 (order, order): Sylvester's doubling of Paley's first construction, or None.
+
+    Paley: of order q + 1 for a prime q with q mod 4 = 3, from which of 1 … q - 1 are squares mod q.
+    """
+    if order in (1, 2):
+        return np.array([[1, 1], [1, -1]], np.int8)[:order, :order]
+    if order % 4:
+        return None
+    q = order - 1
+    if q % 4 == 3 and _is_prime(q):
+        squares = {n * n % q for n in range(1, q)}
+        character = np.array([0] + [1 if n in squares else -1 for n in range(1, q)], np.int8)
+        skew = np.zeros((order, order), np.int8)
+        skew[0, 1:], skew[1:, 0] = 1, -1
+        skew[1:, 1:] = character[(np.arange(q)[None, :] - np.arange(q)[:, None]) % q]
+        return skew + np.eye(order, dtype=np.int8)
+    half = hadamard(order // 2)
+    return None if half is None else np.block([[half, half], [half, -half]])
+
+
+def _random_centres(n_classes: int, n_bits: int) -> Signs:
+    rng = np.random.default_rng((_SEED, n_bits, n_classes))
+    balanced = np.ones(n_bits, np.int8)
+    balanced[: n_bits // 2] = -1
+    centres = np.empty((n_classes, n_bits), np.int8)
+    apart = n_bits // 4 + 1  # more than a quarter of the bits
+    for n in range(n_classes):
+        tries = 0
+        while True:
+            code = rng.permutation(balanced)
+            distance = (n_bits - centres[:n].astype(np.int32) @ code) // 2
+            if n == 0 or distance.min() >= apart:
+                break
+            tries += 1
+            if tries >= _TRIES:
+                apart, tries = apart - 1, 0
+        centres[n] = code
+    if apart <= n_bits // 4:
+        log.info("%d hash centres of %d bits are at least %d bits apart, not a quarter", n_classes, n_bits, apart)
+    return centres
+
+
+def _is_prime(n: int) -> bool:
+    return n > 1 and all(n % d for d in range(2, int(n**0.5) + 1))

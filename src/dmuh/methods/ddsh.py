@@ -1,0 +1,72 @@
+"""DDSH, deep discrete supervised hashing (Jiang, Cui and Li, TIP 2018)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dmuh.config import setting
+from dmuh.methods.base import Objective, TrainBatch, signs, similarity_of
+from dmuh.methods.discrete import sampled_columns
+
+_INNER = 3
+
+
+@dataclass(frozen=True)
+class DDSHOptions:
+    """Options of DDSH."""
+
+    sampled: int = setting(100, "training images whose codes are solved for before an epoch, the paper's |Ω|", low=2)
+
+
+class DDSH(Objective):
+    """Codes of sampled images Ω solved for discretely, and a network that fits the similarity to them (Eq. 3-6).
+
+    Before an epoch Ω is drawn, and B_Ω found by column sampling's discrete steps with the signs of all other outputs
+    fixed. The network then minimises ‖n_bits·S - tanh(U)·B_Ωᵀ‖² over the images that are not in Ω, here the mean over
+    the pairs divided by n_bits. S is 1 for similar pairs and -1 for others, 0 for those of multi-label data, where
+    sharing no label says less.
+    """
+
+    Options = DDSHOptions
+    title = "discrete codes of sampled images, which the network's outputs are fitted to"
+    paper = "Jiang, Cui and Li, Deep Discrete Supervised Hashing"
+    year = 2018
+    presets = {"paper": {"sampled": 100, "epochs": 150, "batch_size": 128, "optimizer": "sgd", "lr": 1e-2,
+                         "lr_final": 1e-4, "schedule": "log", "weight_decay": 5e-4, "clip": 0.0,
+                         "validation": 0.0}}  # fmt: skip
+    advice = "lower lr"
+    train_labels: Tensor
+    chosen: Tensor
+    chosen_codes: Tensor
+
+    def __init__(self, options: object, n_bits: int, train_labels: Tensor) -> None:
+        super().__init__(options, n_bits, train_labels)
+        n = min(self.options.sampled, max(len(train_labels) // 2, 1))
+        self.register_buffer("train_labels", train_labels, persistent=False)
+        self.register_buffer("chosen", torch.zeros(n, dtype=torch.int64))
+        self.register_buffer("chosen_codes", torch.zeros(n, n_bits))
+        self.apart = 0.0 if bool((train_labels.sum(dim=1) > 1).any()) else -1.0
+
+    def begin_epoch(self, outputs: Callable[[], Tensor], generator: torch.Generator) -> None:
+        """Draw Ω and solve for its codes."""
+        codes = signs(outputs())
+        order = torch.randperm(self.n_train, generator=generator)[: len(self.chosen)]
+        self.chosen.copy_(order)
+        similarity = self.similarity(self.train_labels)
+        for _ in range(_INNER):
+            codes[self.chosen] = sampled_columns(codes, similarity, self.chosen)
+        self.chosen_codes.copy_(codes[self.chosen])
+
+    def similarity(self, labels: Tensor) -> Tensor:
+        """Return S (n, |Ω|) of images with these labels (n, classes) and Ω."""
+        shared = similarity_of(labels, self.train_labels[self.chosen])
+        return torch.where(shared > 0, 1.0, self.apart)
+
+    def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
+        """Return the term `similarity`."""
+        wanted = self.n_bits * self.similarity(batch.labels)  # (B, |Ω|)
+        error = ((wanted - torch.tanh(outputs) @ self.chosen_codes.T) ** 2).mean(dim=1) / self.n_bits
+        others = (~torch.isin(batch.index, self.chosen)).to(error.dtype)
+        return {"similarity": (error * others).sum() / others.sum().clamp_min(1)}

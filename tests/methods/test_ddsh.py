@@ -1,0 +1,128 @@
+"""DDSH against a plain loop: the network's loss, and the images whose codes are solved for."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from objectives import N_TRAIN, differences, dot, draw, drawn_labels, gradient, lengths, make, seeds, shared, sizes
+from torch import Tensor
+
+from dmuh.methods import TrainBatch
+from dmuh.methods.ddsh import DDSH
+
+ONE_EACH = torch.eye(3)[torch.arange(N_TRAIN) % 3].double()
+
+
+def begun(n_bits: int, labels: Tensor, seed: int = 0, sampled: int = 4) -> DDSH:
+    """An objective at the beginning of an epoch, in double precision."""
+    objective = make("ddsh", n_bits, labels, sampled=sampled).float()
+    outputs = torch.randn(len(labels), n_bits, generator=torch.Generator().manual_seed(seed))
+    objective.begin_epoch(lambda: outputs, torch.Generator().manual_seed(seed))
+    return objective.double()
+
+
+def looped(outputs: Tensor, batch: TrainBatch, objective: DDSH, apart: float) -> float:
+    """The mean over images not in Ω and those in it of (n_bits·S - tanh(u)·b)² / n_bits."""
+    h, labels, n_bits = outputs.tolist(), batch.labels.tolist(), outputs.shape[1]
+    chosen, codes = objective.chosen.tolist(), objective.chosen_codes.tolist()
+    total, n_pairs = 0.0, 0
+    for i, place in enumerate(batch.index.tolist()):
+        if place in chosen:
+            continue
+        for j, other in enumerate(chosen):
+            s = 1 if shared(labels[i], objective.train_labels[other].tolist()) else apart
+            total += (n_bits * s - dot([math.tanh(u) for u in h[i]], codes[j])) ** 2 / n_bits
+            n_pairs += 1
+    return total / max(n_pairs, 1)
+
+
+@settings(deadline=None, max_examples=40)
+@given(size=sizes, n_bits=lengths, seed=seeds)
+def test_the_term_is_that_of_a_plain_loop(size, n_bits, seed):
+    for labels, apart in ((ONE_EACH, -1.0), (drawn_labels(0), 0.0)):
+        objective = begun(n_bits, labels, seed)
+        outputs, batch = draw(size, n_bits, labels, seed)
+        terms = objective(outputs, batch)
+        assert list(terms) == ["similarity"]
+        assert terms["similarity"].item() == pytest.approx(looped(outputs, batch, objective, apart), rel=1e-9)
+
+
+@pytest.mark.parametrize("n_bits", [1, 5])
+def test_gradient_is_that_of_the_plain_loop_and_none_for_the_sampled_images(n_bits):
+    objective = begun(n_bits, ONE_EACH)
+    outputs, _ = draw(9, n_bits, ONE_EACH)
+    index = torch.cat([objective.chosen[:2], torch.tensor([n for n in range(9) if n not in objective.chosen])[:5]])
+    outputs, batch = outputs[: len(index)], TrainBatch(ONE_EACH[index], index)
+    found = gradient(objective, outputs, batch)
+    expected = differences(lambda h: looped(h, batch, objective, -1.0), outputs)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
+    assert not found[:2].any()
+    assert found[2:].any()
+    assert torch.autograd.gradcheck(lambda h: objective(h, batch)["similarity"], (outputs.requires_grad_(),))
+
+
+def test_a_batch_of_sampled_images_alone_costs_nothing():
+    objective = begun(5, ONE_EACH)
+    outputs, _ = draw(4, 5, ONE_EACH)
+    batch = TrainBatch(ONE_EACH[objective.chosen], objective.chosen.clone())
+    assert objective(outputs, batch)["similarity"].item() == 0
+    assert not gradient(objective, outputs, batch).any()
+
+
+@pytest.mark.parametrize(("several", "apart"), [(False, -1.0), (True, 0.0)])
+def test_dissimilar_pairs_are_opposite_but_where_images_have_several_labels(several, apart):
+    labels = ONE_EACH.clone()
+    if several:
+        labels[0, :2] = 1
+    objective = begun(5, labels)
+    rows = labels.tolist()
+    expected = [[1.0 if shared(a, rows[j]) else apart for j in objective.chosen.tolist()] for a in rows]
+    assert objective.similarity(labels).tolist() == expected
+
+
+@pytest.mark.parametrize(("n", "sampled", "expected"), [(300, 100, 100), (300, 7, 7), (30, 100, 15), (2, 100, 1)])
+def test_as_many_different_images_are_sampled_as_asked_for_or_half_of_them(n, sampled, expected):
+    labels = torch.eye(2)[torch.arange(n) % 2]
+    objective = DDSH(DDSH.Options(sampled=sampled), 6, labels)
+    seen = []
+    for seed in (0, 1):
+        objective.begin_epoch(lambda: torch.randn(n, 6), torch.Generator().manual_seed(seed))
+        assert len(set(objective.chosen.tolist())) == len(objective.chosen) == expected
+        assert torch.equal(objective.chosen_codes.abs(), torch.ones(expected, 6))
+        seen.append(objective.chosen.tolist())
+    assert seen[0] != seen[1] or n == 2
+
+
+def fit_to_similarity(objective: DDSH, codes: Tensor, inside: Tensor) -> float:
+    codes = codes.clone()
+    codes[objective.chosen] = inside
+    wanted = objective.n_bits * objective.similarity(objective.train_labels)
+    return ((wanted - codes @ inside.T) ** 2).sum().item()
+
+
+@settings(deadline=None, max_examples=20)
+@given(n_bits=lengths, seed=seeds)
+def test_the_solved_codes_fit_the_similarity_no_worse_than_the_signs_of_the_outputs(n_bits, seed):
+    labels = ONE_EACH.float()
+    objective = DDSH(DDSH.Options(sampled=6), n_bits, labels)
+    outputs = torch.randn(N_TRAIN, n_bits, generator=torch.Generator().manual_seed(seed))
+    kept = outputs.clone()
+    objective.begin_epoch(lambda: outputs, torch.Generator().manual_seed(seed))
+    assert torch.equal(outputs, kept)
+    signs = torch.where(outputs >= 0, 1.0, -1.0)
+    before = fit_to_similarity(objective, signs, signs[objective.chosen])
+    assert fit_to_similarity(objective, signs, objective.chosen_codes) <= before + 1e-3
+
+
+def test_chance_is_the_generators_alone_and_a_checkpoint_keeps_the_sample():
+    first, second = begun(5, ONE_EACH, 3), None
+    torch.manual_seed(99)
+    second = begun(5, ONE_EACH, 3)
+    assert torch.equal(first.chosen, second.chosen)
+    assert torch.equal(first.chosen_codes, second.chosen_codes)
+    assert sorted(first.state_dict()) == ["chosen", "chosen_codes"]
+    other = begun(5, ONE_EACH, 4)
+    other.load_state_dict(first.state_dict())
+    outputs, batch = draw(6, 5, ONE_EACH)
+    assert other(outputs, batch)["similarity"].item() == first(outputs, batch)["similarity"].item()
