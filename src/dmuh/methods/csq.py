@@ -97,15 +97,15 @@ def hadamard(order: int) -> Signs | None:
 
 def _random_centres(n_classes: int, n_bits: int) -> Signs:
     rng = np.random.default_rng((_SEED, n_bits, n_classes))
-    balanced = np.ones(n_bits, np.int8)
+    balanced = np.ones(n_bits, np.float32)
     balanced[: n_bits // 2] = -1
-    centres = np.empty((n_classes, n_bits), np.int8)
+    centres = np.empty((n_classes, n_bits), np.float32)  # whose products are quick, and exact
     apart = n_bits // 4 + 1  # more than a quarter of the bits
     for n in range(n_classes):
         tries = 0
         while True:
             code = rng.permutation(balanced)
-            distance = (n_bits - centres[:n].astype(np.int32) @ code) // 2
+            distance = (n_bits - centres[:n] @ code) / 2
             if n == 0 or distance.min() >= apart:
                 break
             tries += 1
@@ -114,7 +114,7 @@ def _random_centres(n_classes: int, n_bits: int) -> Signs:
         centres[n] = code
     if apart <= n_bits // 4:
         log.info("%d hash centres of %d bits are at least %d bits apart, not a quarter", n_classes, n_bits, apart)
-    return centres
+    return centres.astype(np.int8)
 
 
 def _is_prime(n: int) -> bool:
