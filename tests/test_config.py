@@ -33,6 +33,8 @@ def test_without_layers_the_settings_are_the_defaults():
     assert config.method == "dmuh"
     for name, section in SECTIONS.items():
         chosen = {key: value(config, key) for key in CHOSEN if hasattr(section, key)}
+        if hasattr(section, "weight_decay"):
+            chosen["weight_decay"] = 1e-4
         assert getattr(config, name) == dataclasses.replace(section(), **chosen)
     assert config.options == METHODS["dmuh"].Options()
 
@@ -80,7 +82,7 @@ def test_settings_are_frozen():
         ({"zzzz": 3}, "unknown setting 'zzzz': known are .*alpha.*workers"),
         ({"gamma": 0.1, "method": "regu"}, "unknown setting 'gamma'"),
         ({"method": "dmhu"}, "unknown method 'dmhu': did you mean dmuh"),
-        ({"method": 3}, "unknown method '3': known are dmuh, "),
+        ({"method": 3}, "unknown method '3': known are .*dmuh, "),
         ({"method": ["dmuh"]}, "method"),
     ],
 )
@@ -179,7 +181,8 @@ def test_a_preset_stands_below_what_is_given(method, preset):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_unknown_preset_is_refused(method):
-    with pytest.raises(ConfigError, match=f"{method} has no such preset; unknown preset 'papr': did you mean paper"):
+    hint = "did you mean paper" if "paper" in METHODS[method].presets else "known are none"
+    with pytest.raises(ConfigError, match=f"{method} has no such preset; unknown preset 'papr': {hint}"):
         configure({"method": method}, preset="papr")
 
 
@@ -213,7 +216,10 @@ def test_every_setting_is_described(cls):
 @pytest.mark.parametrize("preset", ["", "paper"])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_settings_of_every_method_come_back_from_toml(tmp_path, method, preset):
-    layer = {"method": method, "query": 7, "image_size": 64, "beta": 1e-7, "weight_decay": 1e22}
+    if preset not in ("", *METHODS[method].presets):
+        pytest.skip(f"{method} has no settings of its paper's own")
+    layer = {"method": method, "query": 7, "image_size": 64, "weight_decay": 1e22}
+    layer |= {"beta": 1e-7} if hasattr(METHODS[method].Options, "beta") else {}
     for config in (configure({"method": method}, preset=preset), configure(layer, preset=preset)):
         assert configure(from_text(tmp_path, config.to_toml())) == config
 

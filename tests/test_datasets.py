@@ -259,7 +259,7 @@ def test_the_settings_of_a_list_reach_it(tmp_path):
     ("settings", "error", "words"),
     [
         ({"dataset": "mnist5"}, ConfigError, "unknown data set 'mnist5': did you mean mnist5k"),
-        ({"dataset": "zzz"}, ConfigError, "unknown data set 'zzz': known are cifar10, clothing1m, coco, csv, folder"),
+        ({"dataset": "zzz"}, ConfigError, "unknown data set 'zzz': known are cifar10, clothing1m, coco, csv, features"),
         ({"dataset": "mnist5k", "data": "x"}, ConfigError, "takes no data folder, got 'x'"),
         ({"dataset": "folder"}, ConfigError, "folder needs a folder or file"),
         ({"dataset": "csv", "data": "nowhere.csv"}, DataError, r"nowhere\.csv does not exist"),
