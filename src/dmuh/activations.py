@@ -9,7 +9,6 @@ below `cache_folder()`, one folder for each data set, frozen part and mirroring:
 Rows are on the disk before they are marked as done, so a crash loses at most the rows of the last few seconds.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -27,15 +26,15 @@ from torch import Tensor
 from dmuh.datasets import Dataset
 from dmuh.errors import DataError, InputError
 from dmuh.export import Lower, to_onnx
-from dmuh.files import written_whole
+from dmuh.files import locked, written_whole
 from dmuh.images import Augment, BadImages, ImageReader, OnBadImage
 from dmuh.inference import OnnxNetwork
 from dmuh.machine import cache_folder
 from dmuh.network import HashNetwork, MomentumCopy, to_device
+from dmuh.protocols import Positions
 
 log = logging.getLogger(__name__)
 
-Positions = NDArray[np.int64]
 Counting = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 CACHED: tuple[Augment, ...] = ("none", "flip")  # augmentations that kept activations can give
 _BATCH = 64
@@ -252,20 +251,10 @@ class _Rows:
         self._row_bytes = int(np.prod(shape[1:])) * 4
         self._file, self._marks = folder / "rows.bin", folder / "done.bin"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Let one process at a time fill it; others wait, and find it filled."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self._folder / ".lock", os.O_CREAT | os.O_RDWR, 0o666)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                log.info("waiting for another process that computes the same features")
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+        say = "waiting for another process that computes the same features"
+        return locked(self._folder / ".lock", lambda: log.info(say))
 
     def done(self) -> NDArray[np.bool_]:
         """Return which rows (images,) are whole; none if what is on the disk does not fit."""

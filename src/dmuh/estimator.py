@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
 from dmuh.errors import InputError
-from dmuh.methods import METHODS, ShallowMethod, configure
+from dmuh.methods import METHODS, configure
 from dmuh.methods.shallow import label_matrix
 from dmuh.network import TorchNetwork, load_networks
 from dmuh.protocols import Split
@@ -43,8 +43,7 @@ class Hashing(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             {"validation": 0.0, **(self.settings or {}), "dataset": "features", "method": self.method,
              "bits": int(self.n_bits), "seed": int(self.seed)}
         )  # fmt: skip
-        kind = METHODS[self.method]
-        if y is None and not (issubclass(kind, ShallowMethod) and not kind.needs_labels):
+        if y is None and METHODS[self.method].needs_labels:
             raise InputError(f"{self.method} learns from labels: requires y to be passed, but the target y is None")
         labels = np.zeros((len(features), 0), np.uint8) if y is None else label_matrix(y)
         if len(labels) != len(features):

@@ -4,11 +4,12 @@ Arrays are kept in the safetensors format (a JSON header, then raw bytes: nothin
 kind, a version and a checksum, so that a file that was cut short, altered or made for something else is refused.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,25 @@ def move_into_place(temporary: Path, path: Path) -> None:
     _sync(temporary)
     temporary.replace(path)
     _sync(path.parent)
+
+
+@contextmanager
+def locked(file: Path, busy: Callable[[], None]) -> Iterator[None]:
+    """Hold a lock, which ends with the process, however it ends.
+
+    `busy` is called where another process holds it: what it raises goes on, else this one waits for the other.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            busy()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -15,7 +15,6 @@
 Every file is written whole or not at all. A checkpoint follows its epoch's lines, so lines beyond it are cut on resume.
 """
 
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -33,6 +32,7 @@ from dmuh.files import (
     ArrayFile,
     append_json_line,
     load_arrays,
+    locked,
     read_json,
     read_json_lines,
     save_arrays,
@@ -110,16 +110,12 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out while this one trains; the lock ends with the process, however it ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o666)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise RunError(f"another process is training in {self.path}") from error
+
+        def busy() -> None:
+            raise RunError(f"another process is training in {self.path}")
+
+        with locked(self.path / ".lock", busy):
             yield
-        finally:
-            os.close(handle)
 
     def save_data_summary(self, summary: Mapping[str, Any]) -> None:
         """Write what was noticed about the data."""

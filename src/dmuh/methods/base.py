@@ -54,6 +54,7 @@ class Objective(nn.Module, abc.ABC):
     defaults  training settings that differ from the general ones
     presets   named groups of settings, such as the paper's own
     advice    what to change when all codes become alike
+    needs_labels  whether it learns from labels, as all deep ones do
     """
 
     kind: ClassVar[str] = "deep"
@@ -64,6 +65,7 @@ class Objective(nn.Module, abc.ABC):
     defaults: ClassVar[Mapping[str, Any]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     advice: ClassVar[str] = "lower lr"
+    needs_labels: ClassVar[bool] = True
 
     def __init__(self, options: Any, n_bits: int, train_labels: Tensor) -> None:
         super().__init__()

@@ -206,8 +206,7 @@ def _split(config: Config, data: Dataset) -> Split:
     """Return the split by the protocol; images without labels all train, where the method needs none."""
     if data.classes:
         return protocol_of(config.protocol, config.data.dataset).split(data.labels, config.training.seed, data.test)
-    method = METHODS[config.method]
-    if not (issubclass(method, ShallowMethod) and not method.needs_labels):
+    if METHODS[config.method].needs_labels:
         raise DataError(f"the data set {data.name} has no labels, which {config.method} learns from; itq needs none")
     none = np.empty(0, np.int64)
     return Split(np.arange(len(data)), none, none, none)
