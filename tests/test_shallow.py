@@ -207,7 +207,7 @@ def test_labels_become_a_matrix(given, expected):
     assert labels.tolist() == expected
 
 
-@pytest.mark.parametrize("given", [[[0, 2]], [[[0]]], 3])
+@pytest.mark.parametrize("given", [[[0, 2]], [[[0]]], 3, [0.5, 1.0], [0.0, float("nan")], [float("inf")], [[0.0, 0.5]]])
 def test_what_is_no_label_is_refused(given):
     with pytest.raises(InputError, match="labels must be classes"):
         label_matrix(given)

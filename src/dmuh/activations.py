@@ -221,19 +221,17 @@ def compute_outputs(
     positions: Positions,
     *,
     batch_size: int = 128,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> Outputs:
-    """Run the images at `positions` through the network and its copy; `progress` is told the images done by batch."""
+    """Run the images at `positions` through the network and its copy."""
     batches = [positions[i : i + batch_size] for i in range(0, len(positions), batch_size)]
     kept, outputs, unsure = [positions[:0]], [], []
-    for batch, asked in zip(inputs.batches(batches), batches, strict=True):
+    for batch in inputs.batches(batches):
         if len(batch.positions):
             h = network.upper(batch.activations)
             kept.append(batch.positions)
             outputs.append(h.float().cpu().numpy())
             if momentum is not None:
                 unsure.append((h - momentum.upper(batch.activations)).abs().float().cpu().numpy())
-        progress(len(asked))
     empty = np.empty((0, network.n_bits), np.float32)
     return Outputs(
         np.concatenate(kept),

@@ -138,5 +138,6 @@ def one_hot(numbers: NDArray[Any] | Sequence[int], n_classes: int | None = None)
     n = largest + 1 if n_classes is None else n_classes
     if largest >= n:
         raise InputError(f"class numbers must be below {n}, got {largest}")
-    labels: Labels = np.eye(n, dtype=np.uint8)[y]
+    labels: Labels = np.zeros((len(y), n), np.uint8)
+    labels[np.arange(len(y)), y] = 1
     return labels

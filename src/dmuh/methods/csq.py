@@ -101,17 +101,22 @@ def _random_centres(n_classes: int, n_bits: int) -> Signs:
     balanced[: n_bits // 2] = -1
     centres = np.empty((n_classes, n_bits), np.float32)  # whose products are quick, and exact
     apart = n_bits // 4 + 1  # more than a quarter of the bits
-    for n in range(n_classes):
-        tries = 0
-        while True:
-            code = rng.permutation(balanced)
-            distance = (n_bits - centres[:n] @ code) / 2
-            if n == 0 or distance.min() >= apart:
-                break
-            tries += 1
-            if tries >= _TRIES:
-                apart, tries = apart - 1, 0
-        centres[n] = code
+    n = tries = 0
+    while n < n_classes:
+        codes = rng.permuted(np.tile(balanced, (_TRIES, 1)), axis=1)
+        found = n  # what the codes are compared with at once; those taken since are compared one by one
+        nearest = (n_bits - (centres[:n] @ codes.T).max(axis=0, initial=-n_bits)) / 2
+        for code, distance in zip(codes, nearest, strict=True):
+            own = (n_bits - (centres[found:n] @ code).max(initial=-n_bits)) / 2
+            if min(distance, own) >= apart:
+                centres[n] = code
+                n, tries = n + 1, 0
+                if n == n_classes:
+                    break
+            else:
+                tries += 1
+                if tries == _TRIES:
+                    apart, tries = apart - 1, 0
     if apart <= n_bits // 4:
         log.info("%d hash centres of %d bits are at least %d bits apart, not a quarter", n_classes, n_bits, apart)
     return centres.astype(np.int8)

@@ -91,6 +91,8 @@ def _own(features: NDArray[np.float32]) -> NDArray[np.float32]:
 def label_matrix(y: Any) -> NDArray[np.uint8]:
     """Return labels (N, classes) 0/1 from such a matrix, or from one class a row: numbers or names (N,)."""
     labels = np.asarray(y)
+    if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.trunc(labels))).all():
+        raise InputError("labels must be classes: an unknown label type, numbers that are not whole, was given")
     if labels.ndim == 2 and np.isin(labels, (0, 1)).all():
         return labels.astype(np.uint8)
     if labels.ndim != 1:

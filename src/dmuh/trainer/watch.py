@@ -50,7 +50,7 @@ class Watch:
         self.codes.clear()
         if self.alike >= _COLLAPSED_EPOCHS or (self.alike and epoch + 1 == epochs):
             values = {**vars(self.settings), **vars(self.options)}
-            now = ", ".join(f"{name} {values[name]:g}" for name in ("beta", "lr") if name in values)
+            now = ", ".join(f"{name} {values[name]:g}" for name in self.advice.split() if name in values)
             raise CollapseError(
                 f"all training images have had the same code for {self.alike} epochs (epoch {epoch + 1}): "
                 f"{self.advice} (now {now})"
