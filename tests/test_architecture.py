@@ -12,10 +12,12 @@ import pytest
 import dmuh
 
 SOURCE = Path(dmuh.__file__).parent
-ORDER = ["errors", "machine", "files", "config", "codes", "index", "metrics", "images", "datasets", "protocols",
-         "checks", "collection", "inference", "backbones", "heads", "network", "export", "methods", "runs",
-         "activations", "trainer", "encoder", "evaluation", "estimator", "report", "server", "cli"]  # fmt: skip
-WITH_TORCH = {"backbones", "heads", "network", "export", "methods", "activations", "trainer", "evaluation", "estimator"}
+ORDER = ["errors", "machine", "workers", "files", "config", "codes", "index", "metrics", "images", "datasets",
+         "protocols", "checks", "collection", "inference", "backbones", "heads", "network", "export", "methods", "runs",
+         "activations", "trainer", "encoder", "evaluation", "estimator", "bench", "report", "server",
+         "cli"]  # fmt: skip
+WITH_TORCH = {"backbones", "heads", "network", "export", "methods", "activations", "trainer", "evaluation",
+              "estimator", "bench"}  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -72,6 +72,16 @@ class ProtocolSettings:
     database: str | None = setting(None, "what is searched: the remaining images, or those and the training images",
                                    choices=("rest", "rest+train"))  # fmt: skip
     validation: float = setting(0.1, "fraction of the training images held out to watch the training", low=0, high=0.5)
+    tuning: float = setting(
+        0.0,
+        "fraction of the training images that ask (a third of it) and answer (the rest) in place of the test images, "
+        "to choose settings by",
+        low=0,
+        high=0.9,
+    )
+    label_noise: float = setting(
+        0.0, "fraction of the training images that learn with the labels of an image unlike them", low=0, high=1
+    )
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,13 @@ class TrainingSettings:
         "random changes of the training images; empty is flip above a frozen part, none with all of it frozen, else "
         "the backbone's own; those that crop read the images in every epoch",
         choices=("", "none", "flip", "crop", "crop+flip", "resized-crop+flip", "resized-crop+flip+colour"),
+    )
+    uncertainty_alpha: float | None = setting(
+        None,
+        "momentum coefficient of a second copy that takes no part in the training and gives the codes their "
+        "uncertainty; not given, that comes from the method's own copy, if it has one",
+        low=0,
+        below=1,
     )
     evaluate_every: int = setting(1, "epochs between two measurements of the validation MAP", low=1)
     seed: int = setting(0, "seed of the split, the weights and the order of the images", low=0, high=2**63 - 1)

@@ -55,6 +55,7 @@ class Protocol:
 
     query, train  of each class, or in all unless `per_class`
     topk          where MAP cuts the ranking
+    tuning        fraction of the training images that ask and answer in place of the test's, which are left alone
     """
 
     query: float
@@ -62,6 +63,7 @@ class Protocol:
     about: str
     database: str = "rest"
     validation: float = 0.0
+    tuning: float = 0.0
     topk: int | None = None
     official: bool = False
     per_class: bool = True
@@ -90,12 +92,17 @@ class Protocol:
             rest = np.flatnonzero(free)
         held = np.zeros(len(labels), bool)
         held[train] = True
+        of_train = labels[held].sum(axis=0, dtype=np.int64)
+        if self.tuning:
+            query = _draw(labels, held, of_train, self.tuning / 3, "query", rng)
+            rest = _draw(labels, held, of_train, self.tuning * 2 / 3, "database", rng)
+            of_train = labels[held].sum(axis=0, dtype=np.int64)
         validation = rest[:0]
         if self.validation:
-            of_train = labels[held].sum(axis=0, dtype=np.int64)
             validation = _draw(labels, held, of_train, self.validation, "validation", rng)
         kept = np.flatnonzero(held)
-        database = np.union1d(rest, train) if self.database == "rest+train" else rest
+        learned = np.union1d(kept, validation)
+        database = np.union1d(rest, learned) if self.database == "rest+train" else rest
         for name, positions in (("training", kept), ("query", query), ("database", database)):
             if len(positions) == 0:
                 raise DataError(
@@ -134,7 +141,22 @@ def protocol_of(settings: ProtocolSettings, dataset: str) -> Protocol:
         train=settings.train or protocol.train,
         database=settings.database or protocol.database,
         validation=settings.validation,
+        tuning=settings.tuning,
     )
+
+
+def noisy_labels(labels: Labels, train: Positions, fraction: float, seed: int) -> Labels:
+    """Return the labels (N, classes) with a fraction of the training images' rows taken from images unlike them.
+
+    Such a row is that of a training image which shares no label; where there is none, it stays.
+    """
+    rng = np.random.default_rng((seed, 0x4015E))
+    noisy = labels.copy()
+    for position in rng.permutation(train)[: round(fraction * len(train))]:
+        unlike = train[~labels[train][:, labels[position] == 1].any(axis=1)]
+        if len(unlike):
+            noisy[position] = labels[rng.choice(unlike)]
+    return noisy
 
 
 def _draw_in_all(

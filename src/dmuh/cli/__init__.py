@@ -7,7 +7,7 @@ import sys
 import typer
 
 from dmuh import __version__
-from dmuh.cli import listing, searching, training
+from dmuh.cli import benching, listing, searching, training
 from dmuh.cli.console import warn
 from dmuh.errors import DmuhError
 
@@ -25,6 +25,7 @@ app.command("encode")(searching.encode)
 app.command("index")(searching.index)
 app.command("search")(searching.search)
 app.command("evaluate")(training.evaluate)
+app.command("bench")(benching.bench)
 app.command("demo")(training.demo)
 app.command("cache")(listing.cache)
 

@@ -14,6 +14,7 @@ from dmuh.errors import MissingExtraError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from dmuh.bench import State as GridState
     from dmuh.trainer import Progress as TrainingProgress
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -91,6 +92,22 @@ def training_bar() -> Iterator[Callable[["TrainingProgress"], None]]:
 
 
 @contextmanager
+def grid_bar() -> Iterator[Callable[["GridState"], None]]:
+    """Show how many runs of a grid are done, which are being made, and the time left."""
+    with _bar("runs", None, with_time_left=False) as bar:
+        task = bar.tasks[0].id
+
+        def report(state: "GridState") -> None:
+            parts = [f"{round(state.seconds_left / 60)} min left"]
+            parts += [f"{name} {done}/{epochs}" for name, done, epochs in state.running]
+            if state.failed:
+                parts.insert(0, f"{state.failed} failed")
+            bar.update(task, completed=state.done, total=state.total, note="  ".join(parts))
+
+        yield report
+
+
+@contextmanager
 def download_bar() -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar in bytes once there are some; yields what is to be told how many have come, and of how many."""
     with _bar("downloading", None, in_bytes=True) as bar:
@@ -99,7 +116,7 @@ def download_bar() -> Iterator[Callable[[int, int | None], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
-def _bar(what: str, total: int | None, in_bytes: bool = False) -> "Progress":
+def _bar(what: str, total: int | None, in_bytes: bool = False, with_time_left: bool = True) -> "Progress":
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -116,7 +133,7 @@ def _bar(what: str, total: int | None, in_bytes: bool = False) -> "Progress":
         BarColumn(bar_width=20),
         DownloadColumn() if in_bytes else MofNCompleteColumn(),
         TransferSpeedColumn() if in_bytes else TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
+        *([TimeRemainingColumn()] if with_time_left else []),
         TextColumn("{task.fields[note]}"),
     )
     console = Console(stderr=True)

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,7 +75,7 @@ class Dataset:
         digest = hashlib.sha256(repr((self.classes, self.labels.shape)).encode())
         digest.update(np.ascontiguousarray(self.labels).data)
         if isinstance(self.images, np.ndarray):
-            digest.update(np.ascontiguousarray(self.images).data)
+            digest.update(self._array_digest)
         else:
             paths = [Path(self.path(position)).parts for position in range(len(self))]
             above = len(os.path.commonprefix([parts[:-1] for parts in paths]))  # noqa: RUF071 (of parts, not of characters)
@@ -82,12 +83,16 @@ class Dataset:
                 digest.update(os.fsencode("/".join(parts[above:])) + b"\0")
         return digest.hexdigest()
 
+    @cached_property
+    def _array_digest(self) -> bytes:
+        """The digest of the images' array, which is large and asked for often."""
+        return hashlib.sha256(np.ascontiguousarray(self.images).data).digest()
+
     def content_key(self) -> str:
         """Return a digest that changes when an image does: of arrays, or of each file's path, size and time."""
         digest = hashlib.sha256(str(len(self)).encode())
         if isinstance(self.images, np.ndarray):
-            digest.update(repr((self.images.shape, self.images.dtype.str)).encode())
-            digest.update(np.ascontiguousarray(self.images).data)
+            digest.update(repr((self.images.shape, self.images.dtype.str)).encode() + self._array_digest)
             return digest.hexdigest()
         for image in self.images:
             if isinstance(image, str | Path):

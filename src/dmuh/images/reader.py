@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dmuh.errors import DataError, ImageError
 from dmuh.images.augment import Augment, Preprocess
 from dmuh.images.pixels import ImageLike, Images, Pixels, name_of, read_pixels
-from dmuh.images.workers import process_pool
 from dmuh.machine import cores
+from dmuh.workers import process_pool
 
 OnBadImage = Literal["skip", "fail"]
 

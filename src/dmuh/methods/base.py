@@ -107,7 +107,7 @@ def negative_log_likelihood(outputs: Tensor, similarity: Tensor, others: Tensor 
 
 
 def pair_weights(similarity: Tensor, similar_weight: float) -> Tensor:
-    """Return the weight of every pair (B, B): similar ones count `similar_weight` times; the mean is 1."""
+    """Return the weight of every pair, in S's shape: similar ones count `similar_weight` times; the mean is 1."""
     weights = 1 + (similar_weight - 1) * similarity
     return weights / weights.mean()
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dmuh.config import setting
-from dmuh.methods.base import Objective, TrainBatch, signs, similarity_of
+from dmuh.methods.base import Objective, TrainBatch, pair_weights, signs, similar_weight_setting, similarity_of
 from dmuh.methods.discrete import sampled_columns
 
 _INNER = 3
@@ -18,6 +18,7 @@ class DDSHOptions:
     """Options of DDSH."""
 
     sampled: int = setting(100, "training images whose codes are solved for before an epoch, the paper's |Ω|", low=2)
+    similar_weight: float = similar_weight_setting()
 
 
 class DDSH(Objective):
@@ -25,8 +26,8 @@ class DDSH(Objective):
 
     Before an epoch Ω is drawn, and B_Ω found by column sampling's discrete steps with the signs of all other outputs
     fixed. The network then minimises ‖n_bits·S - tanh(U)·B_Ωᵀ‖² over the images that are not in Ω, here the mean over
-    the pairs divided by n_bits. S is 1 for similar pairs and -1 for others, 0 for those of multi-label data, where
-    sharing no label says less.
+    the pairs divided by n_bits; `similar_weight`, which is ours, weighs them. S is 1 for similar pairs and -1 for
+    others, 0 for those of multi-label data, where sharing no label says less.
     """
 
     Options = DDSHOptions
@@ -66,7 +67,9 @@ class DDSH(Objective):
 
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the term `similarity`."""
-        wanted = self.n_bits * self.similarity(batch.labels)  # (B, |Ω|)
-        error = ((wanted - torch.tanh(outputs) @ self.chosen_codes.T) ** 2).mean(dim=1) / self.n_bits
+        similarity = self.similarity(batch.labels)  # (B, |Ω|)
+        weights = pair_weights((similarity > 0).float(), self.options.similar_weight)
+        gap = self.n_bits * similarity - torch.tanh(outputs) @ self.chosen_codes.T
+        error = (weights * gap**2).mean(dim=1) / self.n_bits
         others = (~torch.isin(batch.index, self.chosen)).to(error.dtype)
         return {"similarity": (error * others).sum() / others.sum().clamp_min(1)}

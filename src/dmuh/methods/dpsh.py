@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 
 from dmuh.config import setting
-from dmuh.methods.base import Objective, TrainBatch, negative_log_likelihood, signs, similarity_of
+from dmuh.methods.base import (
+    Objective,
+    TrainBatch,
+    negative_log_likelihood,
+    pair_weights,
+    signs,
+    similar_weight_setting,
+    similarity_of,
+)
 
 
 @dataclass(frozen=True)
@@ -14,6 +22,7 @@ class DPSHOptions:
     """Options of DPSH."""
 
     eta: float = setting(10.0, "weight of the quantisation term", low=0)
+    similar_weight: float = similar_weight_setting()
 
 
 class Buffered(Objective):
@@ -30,12 +39,13 @@ class Buffered(Objective):
     def likelihood(self, outputs: Tensor, batch: TrainBatch) -> Tensor:
         """Return Σ(softplus Θ - S·Θ) of the batch against all training images, over N·B.
 
-        The batch's outputs replace theirs in U first. Gradient flows through the batch's side of a pair alone, as in
-        the authors' update of one row at a time.
+        `similar_weight`, which is ours, weighs the pairs. The batch's outputs replace theirs in U first. Gradient flows
+        through the batch's side of a pair alone, as in the authors' update of one row at a time.
         """
         self.buffer[batch.index] = outputs.detach()
         similarity = similarity_of(batch.labels, self.train_labels)  # (B, N)
-        return negative_log_likelihood(outputs, similarity, self.buffer).mean()
+        weights = pair_weights(similarity, self.options.similar_weight)
+        return (weights * negative_log_likelihood(outputs, similarity, self.buffer)).mean()
 
 
 class DPSH(Buffered):

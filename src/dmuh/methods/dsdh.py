@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dmuh.config import setting
-from dmuh.methods.base import TrainBatch
+from dmuh.methods.base import TrainBatch, similar_weight_setting
 from dmuh.methods.discrete import cyclic_descent
 from dmuh.methods.dpsh import Buffered
 
@@ -21,6 +21,7 @@ class DSDHOptions:
     mu: float = setting(0.01, "weight of the classification of codes", above=0)
     nu: float = setting(1.0, "weight of the classifier's size", above=0)
     eta: float = setting(0.01, "weight of the distance between codes and outputs", low=0)
+    similar_weight: float = similar_weight_setting()
 
 
 class DSDH(Buffered):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dmuh.config import setting
-from dmuh.methods.base import Objective, TrainBatch
+from dmuh.methods.base import Objective, TrainBatch, pair_weights, similar_weight_setting
 
 
 @dataclass(frozen=True)
@@ -15,13 +15,14 @@ class DSHOptions:
 
     margin: float = setting(2.0, "squared distance, in times the number of bits, beyond which pairs are apart", above=0)
     regularization: float = setting(0.01, "weight of the pull of outputs to ±1, the paper's α", low=0)
+    similar_weight: float = similar_weight_setting()
 
 
 class DSH(Objective):
     """Contrastive loss on squared distances, with outputs pulled to ±1 (Eq. 4).
 
     The mean over the pairs i < j of the batch of ½·S·d² + ½·(1-S)·max(m - d², 0) + α·(‖|u_i| - 1‖₁ + ‖|u_j| - 1‖₁),
-    with d² = ‖u_i - u_j‖² and m = 2·n_bits.
+    with d² = ‖u_i - u_j‖² and m = 2·n_bits; `similar_weight`, which is ours, weighs the pairs.
     """
 
     Options = DSHOptions
@@ -42,6 +43,7 @@ class DSH(Objective):
         similarity = batch.similarity[first, second]
         apart = (self.options.margin * self.n_bits - distance).clamp_min(0)
         pairs = 0.5 * similarity * distance + 0.5 * (1 - similarity) * apart
+        pairs = pairs * pair_weights(similarity, self.options.similar_weight)
         pull = (outputs.abs() - 1).abs().sum(dim=1)
         # each image is in n - 1 of the n·(n-1)/2 pairs, so the mean over pairs of both pulls is twice the mean of one
         return {"similarity": pairs.mean(), "quantization": self.options.regularization * 2 * pull.mean()}

@@ -1,5 +1,6 @@
 """What a training can go on from: everything that the next step depends on."""
 
+from collections.abc import Mapping
 from typing import cast
 
 import torch
@@ -27,14 +28,13 @@ def model_arrays(network: HashNetwork, momentum: MomentumCopy | None) -> dict[st
 
 def state_of(
     network: HashNetwork,
-    momentum: MomentumCopy | None,
+    copies: Mapping[str, MomentumCopy],
     objective: Objective,
     optimizer: torch.optim.Optimizer,
 ) -> dict[str, Array]:
     """Return everything that the next step depends on, by name; what is frozen is not in it."""
     parts = {"network": network.trained_state(), "objective": objective.state_dict()}
-    if momentum is not None:
-        parts["momentum"] = momentum.network.trained_state()
+    parts |= {name: copy.network.trained_state() for name, copy in copies.items()}
     arrays = {f"{part}.{key}": array_of(value) for part, state in parts.items() for key, value in state.items()}
     for number, moments in optimizer.state_dict()["state"].items():
         for key, value in moments.items():
@@ -49,7 +49,7 @@ def state_of(
 def restore(
     run: Run,
     network: HashNetwork,
-    momentum: MomentumCopy | None,
+    copies: Mapping[str, MomentumCopy],
     objective: Objective,
     optimizer: torch.optim.Optimizer,
     watch: Watch,
@@ -61,8 +61,8 @@ def restore(
     parts = state_by_part(checkpoint.arrays)
     network.load_trained_state(parts["network"])
     objective.load_state_dict(parts.get("objective", {}))
-    if momentum is not None:
-        momentum.network.load_trained_state(parts["momentum"])
+    for name, copy in copies.items():
+        copy.network.load_trained_state(parts[name])
     moments: dict[int, dict[str, Tensor]] = {}
     for name, value in parts.get("optimizer", {}).items():
         number, _, key = name.partition(".")

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from dmuh.errors import ConfigError, DataError, RunError
 from dmuh.images import Augment, BadImages, OnBadImage
 from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch, configure
 from dmuh.network import HashNetwork, MomentumCopy, calibrate, choose_device
-from dmuh.protocols import Split, protocol_of
+from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
 from dmuh.trainer.measuring import spread, trace, train_outputs, watched_maps
@@ -88,6 +88,9 @@ def train(
             split.save(run.split_file, fingerprint)
         elif Split.load(run.split_file, fingerprint).digest() != split.digest():
             raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
+        if config.protocol.label_noise:
+            labels = noisy_labels(data.labels, split.train, config.protocol.label_noise, settings.seed)
+            data = replace(data, labels=labels)
         bad = BadImages()
         with open_inputs(
             network,
@@ -105,7 +108,7 @@ def train(
                 _fit(method.of(config.options, config.network.bits, settings.seed), run, data, split, network, inputs)
             else:
                 momentum = _train(config, method, run, data, split, network, inputs, progress)
-        run.save_model(model_arrays(network, momentum), _model_card(config, data, split, network))
+        run.save_model(model_arrays(network, momentum), _model_card(config, data, split, network, momentum))
         if len(bad):
             log.warning(bad.summary())
     return run
@@ -121,15 +124,17 @@ def _train(
     inputs: Inputs,
     progress: Callable[[Progress], None],
 ) -> MomentumCopy | None:
-    """Train the network by a deep method, and return its momentum copy, if the method keeps one."""
+    """Train the network by a deep method, and return the copy that its codes get their uncertainty from, if any."""
     settings, device = config.training, network.device
     labels = torch.from_numpy(data.labels[split.train]).float()
     calibrate(network, next(iter(inputs.batches([spread(split.train, _CALIBRATED)]))).activations)
     objective = method(config.options, config.network.bits, labels).to(device)
-    momentum = None if objective.alpha is None else MomentumCopy(network, objective.alpha).to(device)
+    alphas = {"momentum": objective.alpha, "slow": settings.uncertainty_alpha}
+    copies = {name: MomentumCopy(network, alpha).to(device) for name, alpha in alphas.items() if alpha is not None}
+    momentum = copies.get("momentum")
     optimizer = make_optimizer(network, settings)
     watch = Watch(objective, settings)
-    done = restore(run, network, momentum, objective, optimizer, watch)
+    done = restore(run, network, copies, objective, optimizer, watch)
     labels = labels.to(device)
 
     steps_per_epoch = len(list(batches_of(len(split.train), settings, 0)))
@@ -161,8 +166,8 @@ def _train(
             if settings.clip:
                 torch.nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
             optimizer.step()
-            if momentum is not None:
-                momentum.update(network)
+            for copy in copies.values():
+                copy.update(network)
 
             values = {name: term.item() for name, term in terms.items()}
             copied = seen.momentum_outputs
@@ -176,15 +181,16 @@ def _train(
 
         line: dict[str, Any] = {"epoch": epoch + 1, "lr": learning_rate(settings, epoch, steps_per_epoch)}
         line |= {name: value / max(n_images, 1) for name, value in sums.items()}
-        line["images_per_second"] = n_images / (time.perf_counter() - began)
+        line["seconds"] = time.perf_counter() - began
+        line["images_per_second"] = n_images / line["seconds"]
         if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
             maps = watched_maps(network, inputs, data, split)
             validation_map = maps.get("validation_map")
             line |= maps
         run.log_epoch(line, trace(network, momentum, inputs, split, epoch + 1))
-        state = state_of(network, momentum, objective, optimizer)
+        state = state_of(network, copies, objective, optimizer)
         run.save_checkpoint(state, {"epoch": epoch + 1, "watch": watch.state()})
-    return momentum
+    return copies.get("slow", momentum)
 
 
 def _fit(method: ShallowMethod, run: Run, data: Dataset, split: Split, network: HashNetwork, inputs: Inputs) -> None:
@@ -195,7 +201,8 @@ def _fit(method: ShallowMethod, run: Run, data: Dataset, split: Split, network: 
     positions = np.concatenate([own for own, _ in read])
     method.fit(np.concatenate([rows for _, rows in read]), data.labels[positions] if data.classes else None)
     network.hash_layer = method.head_.to(network.device)
-    line: dict[str, Any] = {"epoch": 1, "images_per_second": len(positions) / (time.perf_counter() - began)}
+    seconds = time.perf_counter() - began
+    line: dict[str, Any] = {"epoch": 1, "seconds": seconds, "images_per_second": len(positions) / seconds}
     line |= {"loss": method.losses_[-1]} if method.losses_ else {}
     line |= watched_maps(network, inputs, data, split)
     run.load_checkpoint()  # there is none: what an interrupted fit wrote down goes
@@ -242,11 +249,13 @@ def _backbone_name(config: Config, data: Dataset) -> str:
     return config.network.backbone if data.vectors is None else f"features:{data.vectors.shape[1]}"
 
 
-def _model_card(config: Config, data: Dataset, split: Split, network: HashNetwork) -> dict[str, Any]:
+def _model_card(
+    config: Config, data: Dataset, split: Split, network: HashNetwork, momentum: MomentumCopy | None
+) -> dict[str, Any]:
     """Return what is written beside the weights: all that is needed to use them, and where they come from."""
     return {
         "method": config.method,
-        "alpha": getattr(config.options, "alpha", None),
+        "alpha": None if momentum is None else momentum.alpha,
         "backbone": _backbone_name(config, data),
         "freeze": config.network.freeze,
         "image_size": config.network.image_size,

@@ -1,4 +1,4 @@
-"""The processes that read images."""
+"""Worker processes: they read images, and make the runs of a grid."""
 
 import multiprocessing
 import os
@@ -43,7 +43,7 @@ class _Worker(SpawnProcess):
                 main.update(hidden)
 
     def run(self) -> None:
-        """Read images until the pool ends."""
+        """Work until the pool ends."""
         threading.Thread(target=_end_with_parent, daemon=True).start()
         super().run()
 

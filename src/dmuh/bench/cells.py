@@ -1,0 +1,76 @@
+"""One run of a grid: trained, measured and summed up in its folder."""
+
+import functools
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dmuh.bench.grid import Cell
+from dmuh.bench.uncertainty import study
+from dmuh.config import DataSettings
+from dmuh.datasets import Dataset, load_dataset
+from dmuh.errors import TrainingError
+from dmuh.evaluation import evaluate_run
+from dmuh.files import read_json, write_json
+from dmuh.runs import Run
+from dmuh.trainer import train
+
+SUMMARY = "cell.json"
+
+
+def run_cell(cell: Cell, folder: Path, threads: int) -> None:
+    """Make a run, or go on with it; its summary is written last, so that what has one is done.
+
+    A training that runs away or collapses is a result too: the summary says so.
+    """
+    torch.set_num_threads(threads)
+    _forget_peak_memory()
+    run = Run(folder)
+    data = _loaded(cell.config.data)
+    summary: dict[str, Any] = {}
+    try:
+        train(cell.config, folder, dataset=data, resume=True)
+        metrics = evaluate_run(run, data).metrics
+        summary |= {"map": metrics.map, "precision_within_radius": metrics.precision_within_radius}
+        if cell.study:
+            write_json(folder / "uncertainty.json", study(run, data))
+    except TrainingError as error:
+        summary["error"] = str(error)
+    lines = run.metrics()
+    summary |= {key: lines[-1].get(key) for key in ("train_map", "validation_map")} if lines else {}
+    summary["train_seconds"] = round(sum(line["seconds"] for line in lines), 1)
+    summary["peak_memory_mb"] = round(_peak_memory())
+    write_json(folder / SUMMARY, summary)
+
+
+def summary_of(folder: Path) -> dict[str, Any] | None:
+    """Return what a cell gave, or None if it is not done."""
+    file = folder / SUMMARY
+    summary: dict[str, Any] | None = read_json(file) if file.is_file() else None
+    return summary
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(settings: DataSettings) -> Dataset:
+    """Return a data set, read once for all runs of this process."""
+    return load_dataset(settings)
+
+
+def _forget_peak_memory() -> None:
+    """Begin a new measurement of the peak, where the system can."""
+    own = Path("/proc/self/clear_refs")
+    if own.exists():
+        own.write_text("5")
+
+
+def _peak_memory() -> float:
+    """Return the most memory this process held since it was forgotten, in MB."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1024**2 if sys.platform == "darwin" else 1024)

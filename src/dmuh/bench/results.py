@@ -1,0 +1,59 @@
+"""The results of a grid as one tidy table: a line for every run."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from dmuh.bench.cells import summary_of
+from dmuh.bench.grid import Cell, Grid
+from dmuh.files import read_json, write_text
+from dmuh.runs import Run
+
+RESULTS = "results.csv"
+_SHOWN = ("dataset", "protocol", "backbone", "freeze", "method", "bits", "seed")
+_MEASURED = ("map", "precision_within_radius", "train_map", "validation_map")
+_SPENT = ("train_seconds", "peak_memory_mb")
+
+
+def write_results(grid: Grid, out: Path) -> None:
+    """Write `out/results.csv` from the folders of the runs that are done, in the order of the grid.
+
+    Columns: the run's folder, its tables, its main settings, whatever else varies in a table, what was measured, the
+    split, versions, all settings as JSON, and what it cost. An error stands in place of figures.
+    """
+    varied = {key: None for table in grid.tables for key in table.axes if key not in _SHOWN}
+    columns = ["run", "tables", *_SHOWN, "preset", *varied, *_MEASURED, "error", "split", "versions", "config", *_SPENT]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for cell in grid.cells:
+        folder = out / "runs" / cell.name
+        summary = summary_of(folder)
+        if summary is not None:
+            writer.writerow({key: value for key, value in _row(cell, folder, summary).items() if key in columns})
+    write_text(out / RESULTS, text.getvalue())
+
+
+def _row(cell: Cell, folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    sections = cell.config.to_dict()
+    sections["data"].pop("data")  # where it lies is nobody's business
+    settings = {key: value for own in sections.values() for key, value in own.items()}
+    run = Run(folder)
+    measured = {key: f"{summary[key]:.6f}" for key in _MEASURED if summary.get(key) is not None}
+    environment = read_json(folder / "environment.json")
+    versions = {"python": environment["python"], **environment["packages"]}
+    return (
+        settings
+        | measured
+        | {key: summary.get(key, "") for key in ("error", *_SPENT)}
+        | {
+            "run": cell.name,
+            "tables": ";".join(cell.tables),
+            "preset": cell.preset,
+            "split": run.evaluation()["split"] if "map" in summary else "",
+            "versions": " ".join(f"{name}={version}" for name, version in versions.items()),
+            "config": json.dumps(sections, sort_keys=True),
+        }
+    )

@@ -1,0 +1,122 @@
+"""Does the uncertainty of a run mean anything? What its queries say, set beside the plain margin |h|."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from dmuh.activations import compute_outputs, open_inputs
+from dmuh.datasets import Dataset
+from dmuh.encoder import Hasher
+from dmuh.images import BadImages, ImageReader, Preprocess
+from dmuh.network import choose_device, load_networks
+from dmuh.protocols import Split
+from dmuh.runs import Run
+from dmuh.trainer import config_of
+
+Floats = NDArray[np.floating[Any]]
+
+_PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+_BINS = 10
+_SHIFT = 1 / 32  # of the side of the image
+_DIRECTIONS = ((0, 1), (0, -1), (1, 0), (-1, 0))
+
+
+def study(run: Run, dataset: Dataset) -> dict[str, Any]:
+    """Return what the uncertainty of a run's test queries predicts, and what the margin |h| predicts.
+
+    images   rank correlation of an image's uncertainty with its average precision, and MAP of the more certain half of
+             the queries and of the other half
+    bits     how well a bit's uncertainty tells which bits flip when the image is shifted a little: the area under the
+             ROC curve, and the share of bits that flip in each tenth of the bits by uncertainty; images only
+    u        the percentiles of the uncertainty over bits and over images
+    """
+    config = config_of(run)
+    split = Split.load(run.split_file, dataset.fingerprint())
+    network, momentum = load_networks(run.load_model(), choose_device(config.training.device))
+    with open_inputs(
+        network, dataset, split.query, keep=config.network.freeze == "all", mirrored=split.query[:0],
+        on_bad_image="fail", bad=BadImages(), workers=config.training.workers,
+    ) as inputs:  # fmt: skip
+        seen = compute_outputs(network, momentum, inputs, split.query)
+    precision = np.array(run.evaluation()["average_precision"])
+    predictors: dict[str, Floats] = {"margin": -np.abs(seen.outputs)}
+    if seen.uncertainty is not None:
+        predictors["uncertainty"] = seen.uncertainty
+    found: dict[str, Any] = {
+        "images": {name: _of_images(values.mean(axis=1), precision) for name, values in predictors.items()}
+    }
+    if seen.uncertainty is not None:
+        found["u"] = {
+            "percentiles": list(_PERCENTILES),
+            "bits": np.percentile(seen.uncertainty, _PERCENTILES).tolist(),
+            "images": np.percentile(seen.uncertainty.mean(axis=1), _PERCENTILES).tolist(),
+        }
+        found["scatter"] = {
+            "uncertainty": seen.uncertainty.mean(axis=1).tolist(),
+            "average_precision": precision.tolist(),
+        }
+    hasher = Hasher.load(run.path, config.training.device)
+    if hasher.takes_images:
+        flips = _flips(hasher, dataset, split.query, seen.outputs >= 0)  # (queries, n_bits)
+        found["bits"] = {name: _of_bits(values, flips) for name, values in predictors.items()}
+        found["flip_rate"] = float(flips.mean())
+    return found
+
+
+def _of_images(unsure: Floats, precision: Floats) -> dict[str, float]:
+    order = np.argsort(unsure, kind="stable")
+    half = len(order) // 2
+    return {
+        "rank_correlation": _rank_correlation(unsure, precision),
+        "map_of_certain_half": float(precision[order[:half]].mean()),
+        "map_of_other_half": float(precision[order[half:]].mean()),
+    }
+
+
+def _of_bits(unsure: Floats, flips: Floats) -> dict[str, Any]:
+    values, rates = unsure.ravel(), flips.ravel()
+    tenths = np.array_split(np.argsort(values, kind="stable"), _BINS)
+    return {"auc": area_under_curve(values, rates), "flip_rate_by_tenth": [float(rates[own].mean()) for own in tenths]}
+
+
+def area_under_curve(score: Floats, share: Floats) -> float:
+    """Return the chance that of a flipped and a kept bit the flipped one scores higher, ties counting half.
+
+    score  (n,) of each bit
+    share  (n,) of the shifts that flip it: it stands among the flipped with that weight, among the kept with the rest
+    """
+    order = np.argsort(score, kind="stable")
+    _, first = np.unique(score[order], return_index=True)
+    flipped = np.add.reduceat(share[order], first)
+    kept = np.add.reduceat(1 - share[order], first)
+    below = np.cumsum(kept) - kept
+    total = float(flipped.sum() * kept.sum())
+    return float((flipped * (below + kept / 2)).sum()) / total if total else float("nan")
+
+
+def _rank_correlation(a: Floats, b: Floats) -> float:
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
+
+
+def _flips(hasher: Hasher, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:
+    """Return the share (n, n_bits) of small shifts of each image, one a direction, that flip each bit."""
+    preprocess = Preprocess(**hasher.about["preprocess"])
+    flips = np.zeros(bits.shape)
+    step = max(1, round(preprocess.size * _SHIFT))
+    batches = [positions[n : n + 64] for n in range(0, len(positions), 64)]
+    done = 0
+    with ImageReader(dataset.images, preprocess, workers=0) as reader:
+        for batch in reader.batches(batches):
+            n = len(batch.positions)
+            padded = np.pad(batch.pixels, ((0, 0), (step, step), (step, step), (0, 0)), mode="edge")
+            side = preprocess.size
+            for down, right in _DIRECTIONS:
+                top, left = step + down * step, step + right * step
+                shifted = np.ascontiguousarray(padded[:, top : top + side, left : left + side])
+                flips[done : done + n] += hasher.encode(shifted).unpack() != bits[done : done + n]
+            done += n
+    return flips / len(_DIRECTIONS)

@@ -1,0 +1,68 @@
+"""dmuh bench and report: whole experiments."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dmuh.cli import console
+from dmuh.cli.console import needs_torch, say, say_json, warn
+from dmuh.errors import DmuhError
+
+if TYPE_CHECKING:
+    from dmuh.bench import Grid, State
+
+
+def bench(
+    config: Annotated[Path, typer.Argument(help="TOML file of a grid, such as those in configs/bench.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the runs and of results.csv.")],
+    data: Annotated[Path | None, typer.Option(help="Folder or file the data set is read from.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs made at the same time.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and about how long.")] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting that all runs take.")] = None,
+    as_json: console.Json = False,
+) -> None:
+    """Make all runs of a grid: data sets × methods × bits × seeds × any setting.
+
+    Runs that are done are left alone, those that were broken off go on: the same command again is always right.
+
+    Example: dmuh bench configs/bench/digits.toml --out bench/digits && dmuh report bench/digits --out results/digits
+    """
+    from dmuh.config import parse_override
+
+    with needs_torch("a bench"):
+        from dmuh.bench import RESULTS, estimate, read_grid, run_grid
+
+    overrides = console.given(data=data) | dict(parse_override(text) for text in set_ or [])
+    grid = read_grid(config, overrides)
+    if dry_run:
+        _say_plan(grid, estimate(grid, out, jobs), out, as_json)
+        return
+    try:
+        with console.grid_bar() as progress:
+            failed = run_grid(grid, out, jobs=jobs, report=progress)
+    except KeyboardInterrupt:
+        raise DmuhError("stopped; the same command goes on from here") from None
+    for cell, error in failed:
+        warn(f"{cell.name}: {error}")
+    result: dict[str, Any] = {"results": str(out / RESULTS), "runs": len(grid.cells), "failed": len(failed)}
+    if as_json:
+        say_json(result)
+    else:
+        say(f"{len(grid.cells):,} runs, {len(failed):,} of them failed: {out / RESULTS}")
+
+
+def _say_plan(grid: "Grid", state: "State", out: Path, as_json: bool) -> None:
+    left = [cell.name for cell in grid.cells if not (out / "runs" / cell.name / "cell.json").is_file()]
+    if as_json:
+        say_json({"runs": state.total, "done": state.done, "left": left, "seconds": round(state.seconds_left)})
+        return
+    for name in left:
+        say(name)
+    rough = " (roughly: none is done to tell by)" if not state.done else ""
+    say(f"{state.done:,} of {state.total:,} runs are done, the rest takes {_duration(state.seconds_left)}{rough}")
+
+
+def _duration(seconds: float) -> str:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{max(minutes, 1)} min"
