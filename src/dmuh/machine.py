@@ -1,7 +1,11 @@
 """What dmuh needs to know of the machine: its cores, and where to keep what can be computed again."""
 
+import ctypes
 import os
+import platform
 from pathlib import Path
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def cores() -> int:
@@ -15,3 +19,15 @@ def cache_folder() -> Path:
     if own:
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dmuh"
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep what is freed, where it is glibc, rather than give it back and ask for it again.
+
+    A step of training on a CPU frees and allocates the same large arrays, and the pages of fresh ones cost as much as
+    the arithmetic: without this, steps of 128 images on the upper stages of a network take twice the time.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        library = ctypes.CDLL("libc.so.6")
+        library.mallopt(_MMAP_THRESHOLD, 2**30)
+        library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)

@@ -12,8 +12,9 @@
     bits = [12, 24]
     seed = [0, 1, 2]
 
-A table may name a `preset` of its methods, and `study = true` to look closer at the uncertainty of its runs. Runs that
-stand in several tables are made once.
+A table may have a `title`, name a `preset` of its methods, the data set of the paper that stands beside it as
+`published`, and say `study = true` to look closer at the uncertainty of its runs. Runs that stand in several tables are
+made once.
 """
 
 import hashlib
@@ -34,10 +35,12 @@ _PLACE = ("data", "device", "workers")  # settings that say where a run is made,
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its name and what varies in it, as (setting, values) in the order of the file."""
+    """One table: its name, what varies in it, in the order of the file, a title, and what of the paper it is beside."""
 
     name: str
     axes: dict[str, list[Any]]
+    title: str
+    published: str
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,15 @@ def _table(table: dict[str, Any], number: int) -> Table:
     name = table.get("name", f"table{number}")
     if not isinstance(name, str) or not name.replace("-", "").isalnum():
         raise ConfigError(f"name must be letters, digits and -, got {name!r}")
+    texts = {key: table.get(key, "") for key in ("title", "published", "preset")}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise ConfigError(f"{key} must be a text, got {text!r}")
     axes = {key: value for key, value in table.items() if isinstance(value, list)}
     for key, values in axes.items():
         if not values or len(set(map(repr, values))) < len(values):
             raise ConfigError(f"{key} must be a list of different values, got {values!r}")
-    return Table(name, axes)
+    return Table(name, axes, texts["title"] or name, texts["published"])
 
 
 def _cells(
@@ -130,7 +137,8 @@ def _cells(
     preset, study = given.pop("preset", ""), given.pop("study", False)
     if not isinstance(study, bool):
         raise ConfigError(f"study must be true or false, got {study!r}")
-    given.pop("name", None)
+    for key in ("name", "title", "published"):
+        given.pop(key, None)
     cells = []
     for values in itertools.product(*table.axes.values()):
         own = given | dict(zip(table.axes, values, strict=True))

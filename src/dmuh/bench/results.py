@@ -8,17 +8,17 @@ from typing import Any
 
 from dmuh.bench.cells import summary_of
 from dmuh.bench.grid import Cell, Grid
-from dmuh.files import read_json, write_text
+from dmuh.files import read_json, write_json, write_text
 from dmuh.runs import Run
 
-RESULTS = "results.csv"
+RESULTS, TABLES = "results.csv", "tables.json"
 _SHOWN = ("dataset", "protocol", "backbone", "freeze", "method", "bits", "seed")
 _MEASURED = ("map", "precision_within_radius", "train_map", "validation_map")
 _SPENT = ("train_seconds", "peak_memory_mb")
 
 
 def write_results(grid: Grid, out: Path) -> None:
-    """Write `out/results.csv` from the folders of the runs that are done, in the order of the grid.
+    """Write `out/results.csv` from the folders of the runs that are done, in the order of the grid, and its tables.
 
     Columns: the run's folder, its tables, its main settings, whatever else varies in a table, what was measured, the
     split, versions, all settings as JSON, and what it cost. An error stands in place of figures.
@@ -34,6 +34,7 @@ def write_results(grid: Grid, out: Path) -> None:
         if summary is not None:
             writer.writerow({key: value for key, value in _row(cell, folder, summary).items() if key in columns})
     write_text(out / RESULTS, text.getvalue())
+    write_json(out / TABLES, [vars(table) for table in grid.tables])
 
 
 def _row(cell: Cell, folder: Path, summary: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ app.command("index")(searching.index)
 app.command("search")(searching.search)
 app.command("evaluate")(training.evaluate)
 app.command("bench")(benching.bench)
+app.command("report")(benching.report)
 app.command("demo")(training.demo)
 app.command("cache")(listing.cache)
 

@@ -52,6 +52,22 @@ def bench(
         say(f"{len(grid.cells):,} runs, {len(failed):,} of them failed: {out / RESULTS}")
 
 
+def report(
+    benches: Annotated[list[Path], typer.Argument(help="Folders made by `dmuh bench`.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the tables, the figures and the page.")],
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "",
+    as_json: console.Json = False,
+) -> None:
+    """Write the tables and figures of benches, as files and as one page.
+
+    Tables are Markdown, LaTeX and CSV, figures SVG (light and dark) and PNG; index.html has all of it.
+    """
+    from dmuh.report.experiment import write_report
+
+    write_report(benches, out, title)
+    say_json({"page": str(out / "index.html")}) if as_json else say(f"the page is at {(out / 'index.html').absolute()}")
+
+
 def _say_plan(grid: "Grid", state: "State", out: Path, as_json: bool) -> None:
     left = [cell.name for cell in grid.cells if not (out / "runs" / cell.name / "cell.json").is_file()]
     if as_json:

@@ -1,8 +1,6 @@
 """The page of a run: one HTML file that needs nothing else."""
 
-import base64
 import html
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from dmuh.datasets import Dataset
 from dmuh.files import write_text
 from dmuh.index import HammingIndex
 from dmuh.report import figures
+from dmuh.report.markup import figure, page, section
 from dmuh.report.thumbnails import data_uri
 from dmuh.runs import Run
 
@@ -27,42 +26,35 @@ def write_run_page(run: Run, dataset: Dataset, query: Codes, database: Codes, pa
     curve = evaluation["precision_recall"]
     sections = [
         _header(about, evaluation, metrics, dataset),
-        _section(
+        section(
             "Asking the index",
             "Each row is a query (left) and its nearest images. The number is the Hamming distance: how many of the "
             f"{database.n_bits} bits differ. ✓ shares a label with the query, ✗ does not. The last two rows are "
             "the queries with the lowest average precision.",
             _answers(dataset, query, database, np.array(evaluation["average_precision"])),
         ),
-        _section(
+        section(
             "How it learned",
             "The loss and its terms, and the mean average precision of training images and of images held out of the "
             "training. The test queries were looked at once, after the last epoch.",
-            _figure(figures.loss_curves(metrics)) + _figure(figures.map_curves(metrics, evaluation["map"])),
+            figure(figures.loss_curves(metrics)) + figure(figures.map_curves(metrics, evaluation["map"])),
         ),
-        _section(
+        section(
             "How well it finds",
             "Precision of the first k images returned, and precision over recall, in the exact mean over all orders of "
             "images at equal distance.",
-            _figure(figures.precision_at_k(curve)) + _figure(figures.precision_recall(curve)),
+            figure(figures.precision_at_k({"": curve})) + figure(figures.precision_recall({"": curve})),
         ),
         _uncertain_images(dataset, query, database, evaluation),
-        _section(
+        section(
             "A bit that settled and one that did not",
             "Outputs of two bits of training images over the epochs; their sign is the bit. The distance between the "
             "network and its momentum copy, the uncertainty, is large where the output keeps changing.",
-            _figure(figures.two_bits(trace)),
+            figure(figures.two_bits(trace)),
         ),
     ]
-    style = resources.files("dmuh.report").joinpath("page.css").read_text(encoding="utf-8")
     title = f"{about['method']} on {dataset.name}, {about['n_bits']} bits"
-    write_text(
-        path,
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="color-scheme" '
-        f'content="light dark">\n<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n'
-        f"<main>\n{''.join(sections)}</main>\n</html>\n",
-    )
+    write_text(path, page(title, sections))
 
 
 def _header(about: dict[str, Any], evaluation: dict[str, Any], metrics: list[dict[str, Any]], dataset: Dataset) -> str:
@@ -118,7 +110,7 @@ def _uncertain_images(dataset: Dataset, query: Codes, database: Codes, evaluatio
     for title, rows in (("Least uncertain", order[:_EXTREMES]), ("Most uncertain", order[::-1][:_EXTREMES])):
         tiles = "".join(_tile(dataset, int(database.ids[i]), f"{unsure[i]:.4f}", "plain") for i in rows)
         blocks.append(f'<h3>{title}</h3><div class="row wrap">{tiles}</div>')
-    return _section(
+    return section(
         "Where it is unsure",
         "The uncertainty of an image is the mean distance between the network's outputs and its momentum copy's. MAP "
         f"of the more certain half of the queries is {precision[sure[:half]].mean():.4f}, of the other half "
@@ -133,21 +125,4 @@ def _tile(dataset: Dataset, position: int, caption: str, kind: str) -> str:
         f'<figure class="tile {kind}"><img src="{data_uri(dataset.images[position])}" '
         f'alt="{html.escape(f"image {position}: {label}")}" title="{html.escape(label)}" width="64" height="64">'
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )
-
-
-def _figure(drawing: figures.Drawing) -> str:
-    def uri(svg: str) -> str:
-        return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
-
-    return (
-        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{uri(drawing.dark)}">'
-        f'<img class="figure" src="{uri(drawing.light)}" alt="{html.escape(drawing.alt)}"></picture>'
-    )
-
-
-def _section(title: str, text: str, content: str) -> str:
-    return (
-        f"<section><h2>{html.escape(title)}</h2><p>{html.escape(text)}</p>"
-        f'<div class="content">{content}</div></section>\n'
     )

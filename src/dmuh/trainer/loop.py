@@ -18,6 +18,7 @@ from dmuh.config import Config, read_toml
 from dmuh.datasets import DATASETS, Dataset, load_dataset
 from dmuh.errors import ConfigError, DataError, RunError
 from dmuh.images import Augment, BadImages, OnBadImage
+from dmuh.machine import keep_freed_memory
 from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch, configure
 from dmuh.network import HashNetwork, MomentumCopy, calibrate, choose_device
 from dmuh.protocols import Split, noisy_labels, protocol_of
@@ -126,6 +127,7 @@ def _train(
 ) -> MomentumCopy | None:
     """Train the network by a deep method, and return the copy that its codes get their uncertainty from, if any."""
     settings, device = config.training, network.device
+    keep_freed_memory()
     labels = torch.from_numpy(data.labels[split.train]).float()
     calibrate(network, next(iter(inputs.batches([spread(split.train, _CALIBRATED)]))).activations)
     objective = method(config.options, config.network.bits, labels).to(device)
