@@ -150,16 +150,22 @@ class MomentumCopy(nn.Module):
         shared = {id(tensor): tensor for tensor in network.frozen()}
         self.network = copy.deepcopy(network, shared).requires_grad_(False)
         self.alpha = alpha
+        self._followed: tuple[HashNetwork, list[tuple[Tensor, Tensor]]] | None = None
 
     @torch.no_grad()
     def update(self, network: HashNetwork) -> None:
         """θ_m ← α·θ_m + (1-α)·θ_h. Buffers, such as running statistics, are copied."""
-        theirs = network.trained_state()
-        for key, ours in self.network.trained_state().items():
-            if isinstance(theirs[key], nn.Parameter):
-                ours.lerp_(theirs[key], 1 - self.alpha)
+        if (
+            self._followed is None or self._followed[0] is not network
+        ):  # to look all weights up takes longer than a step
+            theirs = network.trained_state()
+            pairs = [(ours, theirs[key]) for key, ours in self.network.trained_state().items()]
+            self._followed = network, pairs
+        for ours, their in self._followed[1]:
+            if isinstance(their, nn.Parameter):
+                ours.lerp_(their, 1 - self.alpha)
             else:
-                ours.copy_(theirs[key])
+                ours.copy_(their)
 
     @torch.no_grad()
     def upper(self, activations: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ A table may have a `title`, name a `preset` of its methods, the data set of the 
 made once.
 """
 
+import functools
 import hashlib
 import itertools
 import json
@@ -58,7 +59,7 @@ class Cell:
     tables: tuple[str, ...]
     study: bool
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The name of its folder: what it is in words, and a digest of all settings."""
         sections = self.config.to_dict()

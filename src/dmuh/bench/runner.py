@@ -6,6 +6,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dmuh.bench.cells import run_cell, summary_of
 from dmuh.bench.grid import Cell, Grid
@@ -18,6 +19,7 @@ from dmuh.runs import Run
 from dmuh.workers import process_pool
 
 _LOOK = 1.0  # seconds between two looks at how far the runs are
+_AROUND = 3.0  # seconds of a run beside its training
 _ROUGH = {"deep": 25.0, "shallow": 60.0}  # seconds of a run on kept features of 5,000 images, where nothing is known
 
 
@@ -45,7 +47,7 @@ def run_grid(
 
     with locked(out / ".lock", busy):
         write_results(grid, out)
-        left = [cell for cell in grid.cells if summary_of(_folder(out, cell)) is None]
+        left = [cell for cell in grid.cells if _summary(out, cell) is None]
         with _pool(jobs) as pool:
             threads = max(1, cores() // jobs)
             waiting = {pool.submit(run_cell, cell, _folder(out, cell), threads): cell for cell in left}
@@ -63,17 +65,13 @@ def run_grid(
                     "a worker was killed, by the system if memory ran out: the same command goes on from here"
                 ) from error
         report(_state(grid, out, {}, jobs))
-    failed = []
-    for cell in grid.cells:
-        summary = summary_of(_folder(out, cell))
-        if summary and "error" in summary:
-            failed.append((cell, summary["error"]))
-    return failed
+    summaries = [(cell, _summary(out, cell) or {}) for cell in grid.cells]
+    return [(cell, summary["error"]) for cell, summary in summaries if "error" in summary]
 
 
 def estimate(grid: Grid, out: Path, jobs: int) -> State:
     """Return how far a grid is and how long the rest takes, by the runs that are done, or roughly where none is."""
-    left = {Future[None](): cell for cell in grid.cells if summary_of(_folder(out, cell)) is None}
+    left = {Future[None](): cell for cell in grid.cells if _summary(out, cell) is None}
     return _state(grid, out, left, jobs)
 
 
@@ -82,33 +80,37 @@ def _folder(out: Path, cell: Cell) -> Path:
 
 
 def _state(grid: Grid, out: Path, waiting: dict[Future[None], Cell], jobs: int) -> State:
-    summaries = {cell.name: summary_of(_folder(out, cell)) for cell in grid.cells}
-    done = [summary for summary in summaries.values() if summary]
+    left = {cell.name for cell in waiting.values()}
+    done = [(cell, summary) for cell in grid.cells if cell.name not in left and (summary := _summary(out, cell))]
     running: list[tuple[str, int, int]] = []
+    spent = 0.0
+    seconds = _expected(done)
     for future, cell in waiting.items():
         if future.running() and len(running) < jobs:
-            running.append((cell.name, len(Run(_folder(out, cell)).metrics()), cell.config.training.epochs))
-    left = sum(_seconds(cell, grid, summaries) for cell in waiting.values())
-    begun = sum(_seconds(c, grid, summaries) for c in waiting.values() if Run(_folder(out, c)).started) / 2
-    failed = sum("error" in summary for summary in done)
-    return State(len(done), len(grid.cells), failed, running, (left - begun) / jobs)
+            epochs = len(Run(_folder(out, cell)).metrics())
+            running.append((cell.name, epochs, cell.config.training.epochs))
+            spent += seconds(cell) * epochs / cell.config.training.epochs
+    rest = sum(map(seconds, waiting.values())) - spent
+    return State(len(done), len(grid.cells), sum("error" in summary for _, summary in done), running, rest / jobs)
 
 
-def _seconds(cell: Cell, grid: Grid, summaries: dict[str, dict[str, object] | None]) -> float:
-    """Return what a run will take: the mean of those done of its method, or of its kind."""
-    kind = METHODS[cell.config.method].kind
-    alike: dict[str, list[float]] = {"method": [], "kind": []}
-    for other in grid.cells:
-        summary = summaries[other.name]
-        if summary is None or other.config.data.dataset != cell.config.data.dataset:
-            continue
-        seconds = float(str(summary["train_seconds"])) + 3
-        if other.config.method == cell.config.method:
-            alike["method"].append(seconds)
-        if METHODS[other.config.method].kind == kind:
-            alike["kind"].append(seconds)
-    known = alike["method"] or alike["kind"] or [_ROUGH[kind]]
-    return sum(known) / len(known)
+def _summary(out: Path, cell: Cell) -> dict[str, Any] | None:
+    return summary_of(_folder(out, cell))
+
+
+def _expected(done: list[tuple[Cell, dict[str, Any]]]) -> Callable[[Cell], float]:
+    """Return what tells the seconds of a run: the mean of those done of its method on its data, or of its kind."""
+    known: dict[tuple[str, str], list[float]] = {}
+    for cell, summary in done:
+        for name in (cell.config.method, METHODS[cell.config.method].kind):
+            known.setdefault((cell.config.data.dataset, name), []).append(summary["train_seconds"] + _AROUND)
+    mean = {key: sum(values) / len(values) for key, values in known.items()}
+
+    def seconds(cell: Cell) -> float:
+        dataset, kind = cell.config.data.dataset, METHODS[cell.config.method].kind
+        return mean.get((dataset, cell.config.method)) or mean.get((dataset, kind)) or _ROUGH[kind]
+
+    return seconds
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def _read(source: Path, names: set[str], read: Read) -> Dataset:
         pixels, numbers = _from_binary(read(name)) if binary else _from_pickle(read(name), f"{source}: {name}")
         if pixels.shape != (_BATCH, _PIXELS) or numbers.shape != (_BATCH,) or numbers.max() > 9 or numbers.min() < 0:
             raise DataError(f"{source}: {name} does not hold {_BATCH:,} images of 3 × 32 × 32 pixels in ten classes")
-        images.append(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        images.append(np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)))
         classes.append(numbers)
     y = np.concatenate(classes)
     return Dataset(

@@ -135,6 +135,7 @@ def _train(
     copies = {name: MomentumCopy(network, alpha).to(device) for name, alpha in alphas.items() if alpha is not None}
     momentum = copies.get("momentum")
     optimizer = make_optimizer(network, settings)
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     watch = Watch(objective, settings)
     done = restore(run, network, copies, objective, optimizer, watch)
     labels = labels.to(device)
@@ -166,7 +167,7 @@ def _train(
             loss.backward()  # type: ignore[no-untyped-call]
             watch.step(epoch, loss.item(), outputs)
             if settings.clip:
-                torch.nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
+                torch.nn.utils.clip_grad_norm_(trained, settings.clip)
             optimizer.step()
             for copy in copies.values():
                 copy.update(network)
