@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 Counting = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 CACHED: tuple[Augment, ...] = ("none", "flip")  # augmentations that kept activations can give
 _BATCH = 64
+_MAPPED = 1024
 _SECONDS = 5.0  # between two times that rows are marked as done
 
 
@@ -74,12 +75,18 @@ class KeptInputs:
     """Activations that were computed before: of the images and, for augmentation, of the mirrored images."""
 
     def __init__(
-        self, rows: NDArray[np.float32], mirrored: NDArray[np.float32] | None, device: torch.device, bad: Positions
+        self,
+        rows: NDArray[np.float32],
+        mirrored: NDArray[np.float32] | None,
+        device: torch.device,
+        bad: Positions,
+        of: Positions | None = None,
     ) -> None:
         self._rows = rows
         self._mirrored = mirrored
         self._device = device
         self._bad = bad  # images that could not be read
+        self._of = of  # the images whose rows these are; of all images where none are given
 
     def batches(
         self, batches: Sequence[Positions], *, augment: Augment = "none", seed: tuple[int, ...] = ()
@@ -88,12 +95,27 @@ class KeptInputs:
         rng = np.random.default_rng(seed)
         for asked in batches:
             positions = asked[~np.isin(asked, self._bad)] if len(self._bad) else asked
-            rows = self._rows[positions]
+            where = positions if self._of is None else np.searchsorted(self._of, positions)
+            rows = self._rows[where]
             if augment == "flip":
                 assert self._mirrored is not None
                 flip = rng.random(len(positions)) < 0.5
-                rows[flip] = self._mirrored[positions[flip]]
+                rows[flip] = self._mirrored[where[flip]]
             yield InputBatch(positions, to_device(rows, self._device))
+
+    @torch.inference_mode()
+    def mapped(self, change: Callable[[Tensor], Tensor], positions: Positions) -> "KeptInputs":
+        """Return the inputs of the images at `positions`, in rising order, each changed once and for all."""
+        own = positions[~np.isin(positions, self._bad)]
+        batches = [own[n : n + _MAPPED] for n in range(0, len(own), _MAPPED)]
+
+        def changed(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+            parts = [change(to_device(rows[batch], self._device)).float().cpu().numpy() for batch in batches]
+            return np.concatenate(parts)
+
+        assert self._of is None, "inputs are mapped once"
+        mirrored = None if self._mirrored is None else changed(self._mirrored)
+        return KeptInputs(changed(self._rows), mirrored, self._device, self._bad, own)
 
 
 Inputs = ImageInputs | KeptInputs

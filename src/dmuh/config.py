@@ -95,6 +95,13 @@ class NetworkSettings:
         "what of the backbone does not train: all, none, or the name of the last part that does not; empty takes the "
         "backbone's own",
     )
+    kernel: int = setting(
+        0,
+        "training images whose similarities stand between the features of a frozen backbone and the hash layer of a "
+        "deep method; 0 for none",
+        low=0,
+        high=20_000,
+    )
     weights: str = setting("", "file with the backbone's weights, for backbones that read one")
     image_size: int | None = setting(None, "side of the square input in pixels; the backbone's own if not given",
                                      low=8, high=1024)  # fmt: skip

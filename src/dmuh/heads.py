@@ -1,7 +1,7 @@
 """What comes after the backbone: from features (B, n_features) to outputs (B, n_bits), whose signs are the code.
 
-Deep methods train a linear head. What shallow methods fit is one of these too, so that every method's network is run,
-saved and exported in the same way.
+Deep methods train a linear head, or with `kernel` anchors a linear one on similarities to them. What shallow methods
+fit is one of these too, so that every method's network is run, saved and exported in the same way.
 """
 
 from collections.abc import Mapping
@@ -16,18 +16,29 @@ class KernelHead(nn.Module):
     anchors: Tensor
     width: Tensor
     weight: Tensor
+    bias: Tensor
 
     def __init__(self, n_features: int, n_bits: int, n_anchors: int) -> None:
         super().__init__()
         self.register_buffer("anchors", torch.zeros(n_anchors, n_features))
         self.register_buffer("width", torch.ones(()))
         self.register_buffer("weight", torch.zeros(n_anchors, n_bits))
+        self.register_buffer("bias", torch.zeros(n_bits))
+
+    def place_anchors(self, features: Tensor) -> None:
+        """Put the anchors at features (n_anchors, n_features), the width at their mean squared distance."""
+        self.anchors.copy_(nn.functional.normalize(features, dim=1))
+        self.width.copy_((2 - 2 * (self.anchors.mean(dim=0) ** 2).sum()).clamp_min(1e-6))
+
+    def similarities(self, features: Tensor) -> Tensor:
+        """Compute the similarities (B, n_anchors)."""
+        x = nn.functional.normalize(features, dim=1)
+        squares = (x**2).sum(dim=1, keepdim=True) - 2 * x @ self.anchors.T + (self.anchors**2).sum(dim=1)
+        return torch.exp(-squares.clamp_min(0) / self.width)
 
     def forward(self, features: Tensor) -> Tensor:
         """Compute the outputs."""
-        x = nn.functional.normalize(features, dim=1)
-        squares = (x**2).sum(dim=1, keepdim=True) - 2 * x @ self.anchors.T + (self.anchors**2).sum(dim=1)
-        return torch.exp(-squares.clamp_min(0) / self.width) @ self.weight
+        return self.similarities(features) @ self.weight + self.bias
 
 
 class TreesHead(nn.Module):

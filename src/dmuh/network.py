@@ -79,9 +79,13 @@ class HashNetwork(nn.Module):
             x = part(x)
         return x
 
+    def head_inputs(self, activations: Tensor) -> Tensor:
+        """Compute what the hash layer sees: the features, shifted and scaled."""
+        return (self.features(activations) - self.feature_mean) * self.feature_scale
+
     def upper(self, activations: Tensor) -> Tensor:
         """Compute the outputs (B, n_bits) from the activations."""
-        outputs: Tensor = self.hash_layer((self.features(activations) - self.feature_mean) * self.feature_scale)
+        outputs: Tensor = self.hash_layer(self.head_inputs(activations))
         return outputs
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -109,9 +113,8 @@ def calibrate(network: HashNetwork, activations: Tensor) -> None:
 
     Layers of a backbone that starts from scratch get deviation 1 a channel, the hash layer a small one. The features of
     a learned backbone are standardised instead: their deviations differ a thousandfold, and so would the speed at which
-    the hash layer learns to use them. A fresh hash
-    layer gives all images nearly the same output, from where the pairwise likelihood drives the outputs to zero: a
-    saddle point that training does not leave.
+    the hash layer learns to use them. A fresh hash layer gives all images nearly the same output, from where the
+    pairwise likelihood drives the outputs to zero: a saddle point that training does not leave.
     """
     deviation: dict[nn.Module, float] = {network.hash_layer: _FIRST_DEVIATION}
     if network.backbone.from_scratch:
@@ -121,6 +124,17 @@ def calibrate(network: HashNetwork, activations: Tensor) -> None:
         network.feature_mean.copy_(features.mean(dim=0))
         deviations = features.std(dim=0, correction=0)
         network.feature_scale.copy_(1 / (deviations + _SHARED_DEVIATION * deviations.mean() + 1e-6))
+    _set_deviations(network, activations, deviation)
+
+
+@torch.no_grad()
+def calibrate_hash_layer(network: HashNetwork, activations: Tensor) -> None:
+    """Scale a fresh network's hash layer alone, as `calibrate` does."""
+    _set_deviations(network, activations, {network.hash_layer: _FIRST_DEVIATION})
+
+
+def _set_deviations(network: HashNetwork, activations: Tensor, deviation: dict[nn.Module, float]) -> None:
+    """Scale these layers, one after the other, so that their outputs have no mean and the deviation that is named."""
 
     def standardise(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         del inputs

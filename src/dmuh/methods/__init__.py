@@ -70,6 +70,9 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
         problems.append(
             f"{name} is fitted to the features of a frozen backbone: freeze must be all, got {values['freeze']}"
         )
+    if values.get("kernel") and (issubclass(method, ShallowMethod) or values["freeze"] != "all"
+                                 or values["augment"] not in ("none", "flip")):  # fmt: skip
+        problems.append("kernel is for deep methods on a frozen backbone: freeze must be all, augment none or flip")
     sections = {key: build(section, values, problems) for key, section in SECTIONS.items()}
     options = build(method.Options, values, problems)
     if problems:

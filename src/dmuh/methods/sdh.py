@@ -26,7 +26,7 @@ class SDH(ShallowMethod):
     """Codes that a linear classifier can read, found bit by bit, and a kernel map to them (Eq. 4).
 
     min ‖Y - B·W‖² + λ·‖W‖² + ν·‖B - φ(X)·P‖² over W, P and B = ±1 by turns; φ are the similarities exp(-‖x - a‖²/σ) to
-    random anchors, of features of length 1, σ their mean squared distance (the paper has one for its own features).
+    random anchors, of features of length 1, σ the anchors' mean squared distance (the paper has one for its features).
     """
 
     Options = SDHOptions
@@ -56,11 +56,9 @@ class SDH(ShallowMethod):
         assert labels is not None
         n = len(features)
         head = KernelHead(features.shape[1], self.n_bits, min(self.anchors, n))
-        unit = torch.nn.functional.normalize(features, dim=1)
-        head.anchors.copy_(unit[torch.randperm(n)[: len(head.anchors)]])
-        head.width.copy_((2 - 2 * unit @ head.anchors.mean(dim=0)).mean().clamp_min(1e-6))
-        head.weight = torch.eye(len(head.anchors))
-        kernel = torch.cat([head(features[i : i + 4096]) for i in range(0, n, 4096)]).double()  # (N, anchors)
+        head.place_anchors(features[torch.randperm(n)[: len(head.anchors)]])
+        parts = [head.similarities(features[i : i + 4096]) for i in range(0, n, 4096)]
+        kernel = torch.cat(parts).double()  # (N, anchors)
         gram = kernel.T @ kernel + 1e-5 * n * torch.eye(kernel.shape[1], dtype=torch.float64) / kernel.shape[1]
         factor = torch.linalg.cholesky(gram)
         targets = labels.double()

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dmuh.activations import CACHED, Counting, Inputs, open_inputs, uncounted
+from dmuh.activations import CACHED, Counting, ImageInputs, Inputs, open_inputs, uncounted
 from dmuh.backbones import create_backbone
 from dmuh.checks import summarise
 from dmuh.config import Config, read_toml
@@ -24,6 +24,7 @@ from dmuh.network import HashNetwork, MomentumCopy, calibrate, choose_device
 from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
+from dmuh.trainer.head import FrozenNetwork
 from dmuh.trainer.measuring import spread, trace, train_outputs, watched_maps
 from dmuh.trainer.optimisation import autocast, batches_of, epoch_generator, learning_rate, make_optimizer
 from dmuh.trainer.watch import Watch
@@ -108,11 +109,29 @@ def train(
                 momentum = None
                 _fit(method.of(config.options, config.network.bits, settings.seed), run, data, split, network, inputs)
             else:
-                momentum = _train(config, method, run, data, split, network, inputs, progress)
+                momentum = _train_all_or_head(config, method, run, data, split, network, inputs, progress)
         run.save_model(model_arrays(network, momentum), _model_card(config, data, split, network, momentum))
         if len(bad):
             log.warning(bad.summary())
     return run
+
+
+def _train_all_or_head(
+    config: Config,
+    method: type[Objective],
+    run: Run,
+    data: Dataset,
+    split: Split,
+    network: HashNetwork,
+    inputs: Inputs,
+    progress: Callable[[Progress], None],
+) -> MomentumCopy | None:
+    """Train a network that was just made; one that is frozen trains as its head alone."""
+    calibrate(network, next(iter(inputs.batches([spread(split.train, _CALIBRATED)]))).activations)
+    if config.network.freeze != "all" or isinstance(inputs, ImageInputs):
+        return _train(config, method, run, data, split, network, inputs, progress)
+    frozen = FrozenNetwork(network, inputs, split, config.network.kernel)
+    return frozen.finish(_train(config, method, run, data, split, frozen.head, frozen.inputs, progress))
 
 
 def _train(
@@ -125,11 +144,10 @@ def _train(
     inputs: Inputs,
     progress: Callable[[Progress], None],
 ) -> MomentumCopy | None:
-    """Train the network by a deep method, and return the copy that its codes get their uncertainty from, if any."""
+    """Train a calibrated network by a deep method; return the copy that codes get their uncertainty from, if any."""
     settings, device = config.training, network.device
     keep_freed_memory()
     labels = torch.from_numpy(data.labels[split.train]).float()
-    calibrate(network, next(iter(inputs.batches([spread(split.train, _CALIBRATED)]))).activations)
     objective = method(config.options, config.network.bits, labels).to(device)
     alphas = {"momentum": objective.alpha, "slow": settings.uncertainty_alpha}
     copies = {name: MomentumCopy(network, alpha).to(device) for name, alpha in alphas.items() if alpha is not None}

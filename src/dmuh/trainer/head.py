@@ -1,0 +1,95 @@
+"""A frozen network trains as its head alone, on vectors that are computed once.
+
+With `kernel` anchors the vectors are similarities to training images, decorrelated so that gradient descent sees no
+direction a thousand times steeper than another. After the training that linear map is folded into the head.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dmuh.activations import KeptInputs
+from dmuh.backbones import create_backbone
+from dmuh.heads import KernelHead
+from dmuh.network import HashNetwork, MomentumCopy, calibrate_hash_layer
+from dmuh.protocols import Split
+from dmuh.trainer.measuring import spread
+
+_RIDGE = 0.1  # of the mean variance, added to each: directions that hardly vary are not blown up to the rest
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """Similarities to anchors, less their mean, times a matrix (n_anchors, n_anchors)."""
+
+    kernel: KernelHead  # without its weight
+    mean: Tensor
+    matrix: Tensor
+
+    @classmethod
+    def fit(cls, features: Tensor, n_anchors: int) -> "Anchored":
+        """Put anchors at some of the features (n, n_features) and decorrelate the similarities to them."""
+        n_anchors = min(n_anchors, len(features))
+        kernel = KernelHead(features.shape[1], 0, n_anchors).to(features.device)
+        kernel.place_anchors(features[torch.linspace(0, len(features) - 1, n_anchors).long()])
+        similar = kernel.similarities(features).double()
+        mean = similar.mean(dim=0)
+        centred = similar - mean
+        covariance = centred.T @ centred / len(centred)
+        ridge = _RIDGE * covariance.diagonal().mean()
+        factor = torch.linalg.cholesky(covariance + ridge * torch.eye(n_anchors, device=features.device))
+        matrix = torch.linalg.inv(factor).T
+        scale = (centred @ matrix).std()
+        return cls(kernel, mean.float(), (matrix / scale).float())
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Compute the vectors (B, n_anchors) of features (B, n_features)."""
+        return (self.kernel.similarities(features) - self.mean) @ self.matrix
+
+    def folded(self, layer: nn.Linear) -> KernelHead:
+        """Return the head that computes layer(self(x)) from the features x."""
+        head = KernelHead(self.kernel.anchors.shape[1], layer.out_features, len(self.kernel.anchors))
+        head.to(self.mean.device)
+        head.anchors.copy_(self.kernel.anchors)
+        head.width.copy_(self.kernel.width)
+        head.weight.copy_(self.matrix @ layer.weight.T)
+        head.bias.copy_(layer.bias - self.mean @ head.weight)
+        return head
+
+
+class FrozenNetwork:
+    """A network of which only the head trains: `head` is what trains, `inputs` what it sees."""
+
+    def __init__(self, network: HashNetwork, inputs: KeptInputs, split: Split, kernel: int) -> None:
+        positions = torch.from_numpy(split.train), torch.from_numpy(split.validation)
+        wanted = torch.cat(positions).sort().values.numpy()
+        self._network = network
+        self._anchored: Anchored | None = None
+        self.inputs = inputs.mapped(network.head_inputs, wanted)
+        if kernel:
+            features = next(iter(self.inputs.batches([split.train]))).activations
+            self._anchored = Anchored.fit(features, kernel)
+            self.inputs = inputs.mapped(lambda rows: self._vectors(rows), wanted)
+        some = next(iter(self.inputs.batches([spread(split.train, 1024)]))).activations
+        self.head = HashNetwork(create_backbone(f"features:{some.shape[1]}"), network.n_bits, "all").to(network.device)
+        calibrate_hash_layer(self.head, some)
+
+    def _vectors(self, rows: Tensor) -> Tensor:
+        assert self._anchored is not None
+        return self._anchored(self._network.head_inputs(rows))
+
+    @torch.no_grad()
+    def finish(self, copy: MomentumCopy | None) -> MomentumCopy | None:
+        """Give the network the trained head; return its copy with the head of `copy`, that of the head."""
+        self._network.hash_layer = self._whole(self.head)
+        if copy is None:
+            return None
+        own = MomentumCopy(self._network, copy.alpha)
+        own.network.hash_layer = self._whole(copy.network)
+        return own
+
+    def _whole(self, head: HashNetwork) -> nn.Module:
+        layer = head.hash_layer
+        assert isinstance(layer, nn.Linear)
+        return layer if self._anchored is None else self._anchored.folded(layer)
