@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from dmuh.bench import read_grid
 from dmuh.config import read_toml
 from dmuh.methods import configure
 
-FILES = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
+CONFIGS = Path(__file__).parents[1] / "configs"
+FILES = sorted(CONFIGS.glob("*.toml"))
+GRIDS = sorted((CONFIGS / "bench").glob("*.toml"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -23,3 +26,25 @@ def test_a_file_can_be_run_by_the_command_in_its_header(file):
 
 def test_there_are_some():
     assert {"cifar10-frozen", "cifar10-stage3", "coco18", "apparel"} <= {file.stem for file in FILES}
+
+
+@pytest.mark.parametrize("file", GRIDS, ids=lambda file: file.stem)
+def test_a_grid_can_be_run_by_the_command_in_its_header(file):
+    command = shlex.split(file.read_text().splitlines()[0].removeprefix("# "))
+    assert command[:3] == ["dmuh", "bench", f"configs/bench/{file.name}"]
+    assert command[-2:] == ["--out", f"bench/{file.stem}"]
+    grid = read_grid(file, {})
+    assert grid.cells
+    tuning = "tuning" in file.stem
+    for cell in grid.cells:
+        assert (cell.config.protocol.tuning > 0) == tuning  # settings are never chosen by the test images
+        assert cell.config.protocol.validation == 0
+        assert (cell.config.training.seed == 7) == tuning  # nor by the seeds of the tables
+
+
+def test_every_table_and_figure_of_the_paper_has_its_grid():
+    names = {"cifar10", "nuswide", "coco", "clothing1m"}
+    tables = {name: {t.name for t in read_grid(GRIDS[0].with_name(f"paper-{name}.toml"), {}).tables} for name in names}
+    assert all({"methods", "csq"} <= own for own in tables.values())
+    assert all("ablations" in tables[name] for name in ("cifar10", "nuswide", "coco"))
+    assert {"curves", "alpha", "beta", "gamma"} <= tables["cifar10"]

@@ -45,7 +45,7 @@ def drawn(kind: str, n_features: int = 8, n_bits: int = 5, n: int = 7, depth: in
 def test_a_kernel_head_is_a_plain_loop(n_rows, n_features, n_bits, n, seed):
     head = drawn("kernel", n_features, n_bits, n, seed=seed)
     x = 3 * torch.randn(n_rows, n_features)
-    expected = np.zeros((n_rows, n_bits))
+    expected = np.tile(head.bias.numpy(), (n_rows, 1)).astype(float)
     for i, row in enumerate(x.tolist()):
         length = math.sqrt(sum(v * v for v in row))
         for a, anchor in enumerate(head.anchors.tolist()):
@@ -57,7 +57,7 @@ def test_a_kernel_head_is_a_plain_loop(n_rows, n_features, n_bits, n, seed):
 
 def test_a_kernel_head_takes_a_vector_of_zeros():
     head = drawn("kernel")
-    expected = torch.exp(-torch.ones(7) / head.width) @ head.weight  # as far from every anchor
+    expected = torch.exp(-torch.ones(7) / head.width) @ head.weight + head.bias  # as far from every anchor
     torch.testing.assert_close(head(torch.zeros(1, 8))[0], expected)
 
 

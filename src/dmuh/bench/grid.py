@@ -12,9 +12,9 @@
     bits = [12, 24]
     seed = [0, 1, 2]
 
-A table may have a `title`, name a `preset` of its methods, the data set of the paper that stands beside it as
-`published`, and say `study = true` to look closer at the uncertainty of its runs. Runs that stand in several tables are
-made once.
+A table may have a `title`, name a `preset`, which those of its methods take that have it, and as `published` the data
+set of the paper that stands beside it; `study = true` looks closer at the uncertainty of its runs. Runs that stand in
+several tables are made once.
 """
 
 import functools
@@ -144,6 +144,9 @@ def _cells(
     for values in itertools.product(*table.axes.values()):
         own = given | dict(zip(table.axes, values, strict=True))
         method = own.get("method", shared.get("method", "dmuh"))
-        config = configure(shared, by_method.get(method, {}), own, overrides, preset=preset)
-        cells.append(Cell(config, preset, (table.name,), study))
+        taken = preset if method in METHODS and preset in METHODS[method].presets else ""
+        config = configure(shared, by_method.get(method, {}), own, overrides, preset=taken)
+        cells.append(Cell(config, taken, (table.name,), study))
+    if preset and not any(cell.preset for cell in cells):
+        raise ConfigError(f"none of its methods has a preset {preset!r}")
     return cells

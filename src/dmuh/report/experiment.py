@@ -66,15 +66,16 @@ def write_report(folders: Sequence[Path], out: Path, title: str = "") -> None:
     for bench in benches:
         write_text(out / f"results-{bench.folder.name}.csv", (bench.folder / "results.csv").read_text(encoding="utf-8"))
         made = tables.make_tables(bench.rows, bench.about)
-        for dataset in dict.fromkeys(table.dataset for table in made):
+        datasets = list(dict.fromkeys(table.dataset for table in made))
+        for dataset in datasets:
             own = [table for table in made if table.dataset == dataset]
-            name = f"{bench.folder.name}-{dataset}" if bench.folder.name != dataset else dataset
+            name = bench.folder.name if len(datasets) == 1 else f"{bench.folder.name}-{dataset}"
             sections += _tables(own, name, out)
             sheet = out / "figures" / f"{name}-images.png"
             drawings = [*_compared(bench, own, dataset), *_studied(bench, dataset, sheet)]
             for drawn in drawings:
                 _save(drawn.drawing, out / "figures" / f"{name}-{drawn.name}")
-            sections += [section(f"{dataset}: {d.title}", d.text, figure(d.drawing) + d.extra) for d in drawings]
+            sections += [section(f"{name}: {d.title}", d.text, figure(d.drawing) + d.extra) for d in drawings]
     write_text(out / "index.html", page(title or "Results", sections))
 
 
@@ -119,7 +120,7 @@ def _tables(own: Sequence[ResultTable], name: str, out: Path) -> Iterator[str]:
         text = f"Means and standard deviations over {count}; the best of each length is bold."
         if table.published:
             text += f" Beside: what the paper reports on {table.published_name}, with its own network."
-        yield section(f"{table.dataset}: {table.title}", text, tables.html_table(table))
+        yield section(f"{name}: {table.title}", text, tables.html_table(table))
 
 
 def _compared(bench: Bench, own: Sequence[ResultTable], dataset: str) -> Iterator[Drawn]:

@@ -1,0 +1,141 @@
+"""A frozen network trains as its head alone: on its features, or on similarities to training images."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dmuh import Codes, Dataset, Hasher, one_hot
+from dmuh.activations import KeptInputs
+from dmuh.errors import ConfigError
+from dmuh.heads import KernelHead
+from dmuh.methods import configure
+from dmuh.network import load_networks
+from dmuh.trainer import train
+from dmuh.trainer.head import Anchored
+
+
+@pytest.fixture
+def vectors():
+    """A data set of 240 vectors in 4 classes, each class on two opposite sides: no linear map tells them apart."""
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 4
+    side = rng.choice([-1.0, 1.0], 240)
+    x = rng.normal(size=(240, 12)) * 0.2
+    x[np.arange(240), y] += side
+    return Dataset("features", x.astype(np.float32), one_hot(y), tuple("abcd"))
+
+
+SETTINGS = {"dataset": "features", "data": "x", "bits": 12, "epochs": 30, "train": 0.6, "evaluate_every": 30}
+
+
+def codes_of(run, data):
+    return Hasher.load(run.path, "cpu").encode(data.images)
+
+
+def test_folding_gives_the_same_outputs():
+    torch.manual_seed(0)
+    features, layer = torch.randn(50, 6), nn.Linear(20, 8)
+    anchored = Anchored.fit(features, 20)
+    seen = torch.randn(30, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(anchored.folded(layer)(seen), layer(anchored(seen)), atol=1e-4, rtol=1e-4)
+
+
+def test_the_vectors_have_no_mean_and_no_direction_stands_out():
+    torch.manual_seed(0)
+    features = torch.randn(400, 6) * torch.tensor([5.0, 3.0, 1.0, 1.0, 0.5, 0.1])
+    anchored = Anchored.fit(features, 30)
+    vectors = anchored(features)
+    assert vectors.mean(dim=0).abs().max() < 1e-4
+    assert vectors.std().item() == pytest.approx(1, rel=1e-2)
+
+    def steepness(rows):
+        variances = torch.linalg.eigvalsh(torch.cov(rows.T))
+        return (variances.max() / variances.mean()).item()
+
+    assert steepness(vectors) < steepness(anchored.kernel.similarities(features)) / 2
+
+
+def test_there_are_no_more_anchors_than_training_images():
+    assert Anchored.fit(torch.randn(7, 3), 100).matrix.shape == (7, 7)
+
+
+@pytest.mark.parametrize("method", ["dmuh", "regu", "csq"])
+def test_similarities_tell_apart_what_no_linear_map_does(vectors, tmp_path, method):
+    maps = {}
+    for kernel in (0, 100):
+        config = configure(SETTINGS, {"method": method, "kernel": kernel})
+        run = train(config, tmp_path / str(kernel), dataset=vectors)
+        maps[kernel] = run.metrics()[-1]["validation_map"]
+    assert maps[100] > maps[0] + 0.1
+
+
+def test_a_run_with_similarities_is_saved_loaded_and_exported(vectors, tmp_path):
+    run = train(configure(SETTINGS, {"kernel": 50}), tmp_path / "run", dataset=vectors)
+    network, momentum = load_networks(run.load_model())
+    assert isinstance(network.hash_layer, KernelHead)
+    assert isinstance(momentum.network.hash_layer, KernelHead)
+    with torch.no_grad():
+        outputs = network(torch.from_numpy(vectors.images))
+        copied = momentum.upper(network.lower(torch.from_numpy(vectors.images)))
+    codes = codes_of(run, vectors)
+    sure = outputs.abs().numpy() > 1e-4
+    np.testing.assert_array_equal(codes.unpack()[sure], (outputs.numpy() >= 0)[sure])
+    np.testing.assert_allclose(codes.uncertainty, (outputs - copied).abs().numpy(), atol=1e-5)
+
+
+def test_a_run_with_similarities_resumes_to_the_same_codes(vectors, tmp_path):
+    class KilledError(Exception):
+        pass
+
+    def kill(step):
+        if step.epoch == 3:
+            raise KilledError
+
+    config = configure(SETTINGS, {"kernel": 50, "epochs": 5})
+    whole = train(config, tmp_path / "whole", dataset=vectors)
+    with pytest.raises(KilledError):
+        train(config, tmp_path / "broken", dataset=vectors, progress=kill)
+    resumed = train(config, tmp_path / "broken", dataset=vectors, resume=True)
+    ours, theirs = codes_of(resumed, vectors), codes_of(whole, vectors)
+    np.testing.assert_array_equal(ours.bits, theirs.bits)
+    np.testing.assert_array_equal(ours.uncertainty, theirs.uncertainty)
+
+
+@pytest.mark.parametrize("settings", [
+    {"method": "sdh", "dataset": "features", "data": "x"},
+    {"freeze": "none", "backbone": "efficientnet-lite0"},
+    {"freeze": "all", "backbone": "efficientnet-lite0", "augment": "crop"},
+])  # fmt: skip
+def test_similarities_need_a_frozen_network_and_a_deep_method(settings):
+    with pytest.raises(ConfigError, match="kernel is for deep methods on a frozen backbone"):
+        configure(settings, {"kernel": 100})
+
+
+def test_inputs_are_changed_once_and_only_those_asked_for():
+    rows = np.arange(20, dtype=np.float32).reshape(10, 2)
+    inputs = KeptInputs(rows, rows + 100, torch.device("cpu"), np.array([3]))
+    seen = []
+
+    def double(batch):
+        seen.append(len(batch))
+        return 2 * batch
+
+    mapped = inputs.mapped(double, np.array([1, 3, 4, 8]))
+    assert seen == [3, 3]
+    (batch,) = mapped.batches([np.array([8, 3, 1])])
+    assert batch.positions.tolist() == [8, 1]
+    np.testing.assert_array_equal(batch.activations.numpy(), 2 * rows[[8, 1]])
+    flipped = [b.activations.numpy() for b in mapped.batches([np.array([4])] * 20, augment="flip", seed=(0,))]
+    assert {float(value[0, 0]) for value in flipped} == {2 * rows[4, 0], 2 * (rows[4, 0] + 100)}
+    assert seen == [3, 3]
+
+
+def test_codes_of_a_linear_head_are_those_of_its_network(vectors, tmp_path):
+    run = train(configure(SETTINGS, {"epochs": 3}), tmp_path / "run", dataset=vectors)
+    network, _ = load_networks(run.load_model())
+    assert isinstance(network.hash_layer, nn.Linear)
+    with torch.no_grad():
+        expected = Codes.from_outputs(network(torch.from_numpy(vectors.images)).numpy())
+    np.testing.assert_array_equal(codes_of(run, vectors).bits, expected.bits)
