@@ -23,6 +23,7 @@ def folder(photos, tmp_path_factory) -> Path:
     """A folder as the README's reader has it."""
     root = tmp_path_factory.mktemp("readme")
     (root / "photos").symlink_to(photos)
+    (root / "configs").symlink_to(ROOT / "configs")
     (root / "query.jpg").write_bytes((photos / "ones" / "02.png").read_bytes())
     return root
 
@@ -40,6 +41,7 @@ def test_commands(workplace):
     for command in ours:
         dmuh(*command[1:])
     assert (workplace / "answer.png").exists()
+    assert (workplace / "bench" / "report" / "index.html").exists()
 
 
 def test_make_targets():
