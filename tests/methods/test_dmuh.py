@@ -33,13 +33,15 @@ def looped(name: str, options: object, outputs: Tensor, batch: TrainBatch) -> di
     size, n_bits = outputs.shape
     u = [[abs(h[i][k] - m[i][k]) for k in range(n_bits)] for i in range(size)]
     mean_u = [sum(row) / n_bits for row in u]
-    similarity = quantization = uncertainty = 0.0
+    similarity = quantization = uncertainty = total = 0.0
     for i in range(size):
         for j in range(size):
             s = 1 if any(a and b for a, b in zip(labels[i], labels[j], strict=True)) else 0
             theta = 0.5 * sum(a * b for a, b in zip(h[i], h[j], strict=True))
             weight = math.exp(mean_u[i] + mean_u[j]) if name in ("dmuh", "dmuh-no-u", "dmuh-no-bit") else 1
-            similarity -= weight * (s * theta - math.log(1 + math.exp(theta)))
+            pair = options.similar_weight if s else 1.0
+            similarity -= pair * weight * (s * theta - math.log(1 + math.exp(theta)))
+            total += pair
     for i in range(size):
         for k in range(n_bits):
             b = 1 if h[i][k] >= 0 else -1
@@ -47,18 +49,18 @@ def looped(name: str, options: object, outputs: Tensor, batch: TrainBatch) -> di
             quantization += weight * (h[i][k] - b) ** 2
             uncertainty += u[i][k]
     element = {"mean": size * n_bits, "train": N_TRAIN * size, "pairs": size**2}[options.normalization]
-    terms = {"similarity": similarity / size**2, "quantization": options.beta * quantization / element}
+    terms = {"similarity": similarity / total, "quantization": options.beta * quantization / element}
     if name in ("dmuh", "dmuh-no-bit", "dmuh-no-image"):
         terms["uncertainty"] = options.gamma * uncertainty / element
     return terms
 
 
+@pytest.mark.parametrize("similar_weight", [1.0, 4.0])
 @pytest.mark.parametrize("normalization", ["mean", "train", "pairs"])
 @pytest.mark.parametrize("name", NAMES)
-def test_terms_are_those_of_a_plain_loop(name, normalization):
-    objective = make(
-        name, normalization=normalization, beta=0.7, **({} if name in ("regu", "dmuh-no-u") else {"gamma": 0.2})
-    )
+def test_terms_are_those_of_a_plain_loop(name, normalization, similar_weight):
+    own = {} if name in ("regu", "dmuh-no-u") else {"gamma": 0.2}
+    objective = make(name, normalization=normalization, beta=0.7, similar_weight=similar_weight, **own)
     outputs, batch = make_batch(7, 6)
     terms = objective(outputs, batch)
     expected = looped(name, objective.options, outputs, batch)

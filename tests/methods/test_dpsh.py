@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from objectives import (
     N_TRAIN,
     differences,
@@ -25,17 +26,24 @@ from dmuh.methods import TrainBatch
 from dmuh.methods.dpsh import DPSH
 
 
-def looped(outputs: Tensor, batch: TrainBatch, labels: Tensor, kept: Tensor, eta: float) -> dict[str, float]:
-    """(Σ_ij (softplus Θ - S·Θ) + η·Σ_i ‖b_i - u_i‖²) / (N·B), j over the kept outputs of all training images."""
+def looped(
+    outputs: Tensor, batch: TrainBatch, labels: Tensor, kept: Tensor, eta: float, similar_weight: float = 1.0
+) -> dict[str, float]:
+    """(Σ_ij (softplus Θ - S·Θ) + η·Σ_i ‖b_i - u_i‖²) / (N·B), j over the kept outputs of all training images.
+
+    Of the pairs it is the weighted mean.
+    """
     h, all_outputs, own, others = outputs.tolist(), kept.tolist(), batch.labels.tolist(), labels.tolist()
-    similarity = quantization = 0.0
+    similarity = quantization = total = 0.0
     for i in range(len(h)):
         for j in range(len(all_outputs)):
-            theta = 0.5 * dot(h[i], all_outputs[j])
-            similarity += math.log(1 + math.exp(theta)) - shared(own[i], others[j]) * theta
+            theta, s = 0.5 * dot(h[i], all_outputs[j]), shared(own[i], others[j])
+            weight = similar_weight if s else 1.0
+            similarity += weight * (math.log(1 + math.exp(theta)) - s * theta)
+            total += weight
         quantization += sum((u - (1 if u >= 0 else -1)) ** 2 for u in h[i])
     over = len(h) * len(all_outputs)
-    return {"similarity": similarity / over, "quantization": eta * quantization / over}
+    return {"similarity": similarity / total, "quantization": eta * quantization / over}
 
 
 def with_a_past(n_bits: int, labels: Tensor, seed: int, **options: object) -> tuple[DPSH, Tensor]:
@@ -47,28 +55,30 @@ def with_a_past(n_bits: int, labels: Tensor, seed: int, **options: object) -> tu
 
 
 @settings(deadline=None, max_examples=40)
-@given(size=sizes, n_bits=lengths, seed=seeds)
-def test_terms_are_those_of_a_plain_loop(size, n_bits, seed):
+@given(size=sizes, n_bits=lengths, seed=seeds, similar_weight=st.sampled_from([1.0, 0.25, 7.0]))
+def test_terms_are_those_of_a_plain_loop(size, n_bits, seed, similar_weight):
     labels = drawn_labels(seed)
-    objective, kept = with_a_past(n_bits, labels, seed, eta=3.0)
+    objective, kept = with_a_past(n_bits, labels, seed, eta=3.0, similar_weight=similar_weight)
     outputs, batch = draw(size, n_bits, labels, seed)
     kept[batch.index] = outputs
-    assert values(objective(outputs, batch)) == pytest.approx(looped(outputs, batch, labels, kept, 3.0), rel=1e-9)
+    expected = looped(outputs, batch, labels, kept, 3.0, similar_weight)
+    assert values(objective(outputs, batch)) == pytest.approx(expected, rel=1e-6)  # S has single precision
 
 
+@pytest.mark.parametrize("similar_weight", [1.0, 4.0])
 @pytest.mark.parametrize("n_bits", [1, 5])
-def test_gradient_flows_through_the_side_of_the_batch_alone(n_bits):
+def test_gradient_flows_through_the_side_of_the_batch_alone(n_bits, similar_weight):
     labels = drawn_labels()
-    objective, kept = with_a_past(n_bits, labels, 0)
+    objective, kept = with_a_past(n_bits, labels, 0, similar_weight=similar_weight)
     outputs, batch = draw(4, n_bits, labels)
     kept[batch.index] = outputs  # stays as it is when the outputs move
-    expected = differences(lambda h: sum(looped(h, batch, labels, kept, 10.0).values()), outputs)
+    expected = differences(lambda h: sum(looped(h, batch, labels, kept, 10.0, similar_weight).values()), outputs)
     torch.testing.assert_close(gradient(objective, outputs, batch), expected, rtol=1e-6, atol=1e-8)
 
     def through_both_sides(h: Tensor) -> float:
         moved = kept.clone()
         moved[batch.index] = h
-        return sum(looped(h, batch, labels, moved, 10.0).values())
+        return sum(looped(h, batch, labels, moved, 10.0, similar_weight).values())
 
     assert not torch.allclose(expected, differences(through_both_sides, outputs), rtol=1e-3)
 

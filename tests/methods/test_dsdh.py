@@ -1,11 +1,13 @@
 """DSDH against plain loops: the network's loss, the classifier and the codes."""
 
+import functools
 import itertools
 import math
 
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from objectives import (
     N_TRAIN,
     differences,
@@ -30,17 +32,30 @@ def unused() -> Tensor:
     raise AssertionError("DSDH takes the outputs from its buffer")
 
 
-def looped(outputs: Tensor, batch: TrainBatch, labels: Tensor, kept: Tensor, codes: Tensor, eta: float) -> dict:
-    """(Σ_ij (softplus Θ - S·Θ) + η·Σ_i ‖b_i - u_i‖²) / (N·B), b the codes that were solved for."""
+def looped(
+    outputs: Tensor,
+    batch: TrainBatch,
+    labels: Tensor,
+    kept: Tensor,
+    codes: Tensor,
+    eta: float,
+    similar_weight: float = 1.0,
+) -> dict[str, float]:
+    """(Σ_ij (softplus Θ - S·Θ) + η·Σ_i ‖b_i - u_i‖²) / (N·B), b the codes that were solved for.
+
+    Of the pairs it is the weighted mean.
+    """
     h, all_outputs, own, others = outputs.tolist(), kept.tolist(), batch.labels.tolist(), labels.tolist()
-    similarity = quantization = 0.0
+    similarity = quantization = total = 0.0
     for i, place in enumerate(batch.index.tolist()):
         for j in range(len(all_outputs)):
-            theta = 0.5 * dot(h[i], all_outputs[j])
-            similarity += math.log(1 + math.exp(theta)) - shared(own[i], others[j]) * theta
+            theta, s = 0.5 * dot(h[i], all_outputs[j]), shared(own[i], others[j])
+            weight = similar_weight if s else 1.0
+            similarity += weight * (math.log(1 + math.exp(theta)) - s * theta)
+            total += weight
         quantization += sum((b - u) ** 2 for b, u in zip(codes[place].tolist(), h[i], strict=True))
     over = len(h) * len(all_outputs)
-    return {"similarity": similarity / over, "quantization": eta * quantization / over}
+    return {"similarity": similarity / total, "quantization": eta * quantization / over}
 
 
 def with_a_past(n_bits: int, labels: Tensor, seed: int, **options: object) -> tuple[DSDH, Tensor, Tensor]:
@@ -55,23 +70,25 @@ def with_a_past(n_bits: int, labels: Tensor, seed: int, **options: object) -> tu
 
 
 @settings(deadline=None, max_examples=40)
-@given(size=sizes, n_bits=lengths, seed=seeds)
-def test_terms_are_those_of_a_plain_loop(size, n_bits, seed):
+@given(size=sizes, n_bits=lengths, seed=seeds, similar_weight=st.sampled_from([1.0, 0.25, 7.0]))
+def test_terms_are_those_of_a_plain_loop(size, n_bits, seed, similar_weight):
     labels = drawn_labels(seed)
-    objective, kept, codes = with_a_past(n_bits, labels, seed, eta=0.3)
+    objective, kept, codes = with_a_past(n_bits, labels, seed, eta=0.3, similar_weight=similar_weight)
     outputs, batch = draw(size, n_bits, labels, seed)
     kept[batch.index] = outputs
-    expected = looped(outputs, batch, labels, kept, codes, 0.3)
-    assert values(objective(outputs, batch)) == pytest.approx(expected, rel=1e-9)
+    expected = looped(outputs, batch, labels, kept, codes, 0.3, similar_weight)
+    assert values(objective(outputs, batch)) == pytest.approx(expected, rel=1e-6)  # S has single precision
 
 
+@pytest.mark.parametrize("similar_weight", [1.0, 4.0])
 @pytest.mark.parametrize("n_bits", [1, 5])
-def test_gradient_flows_through_the_side_of_the_batch_alone_and_pulls_to_the_codes(n_bits):
+def test_gradient_flows_through_the_side_of_the_batch_alone_and_pulls_to_the_codes(n_bits, similar_weight):
     labels = drawn_labels()
-    objective, kept, codes = with_a_past(n_bits, labels, 0, eta=2.0)
+    objective, kept, codes = with_a_past(n_bits, labels, 0, eta=2.0, similar_weight=similar_weight)
     outputs, batch = draw(4, n_bits, labels)
     kept[batch.index] = outputs
-    expected = differences(lambda h: sum(looped(h, batch, labels, kept, codes, 2.0).values()), outputs)
+    loss = functools.partial(looped, batch=batch, labels=labels, kept=kept, codes=codes, eta=2.0)
+    expected = differences(lambda h: sum(loss(h, similar_weight=similar_weight).values()), outputs)
     torch.testing.assert_close(gradient(objective, outputs, batch), expected, rtol=1e-6, atol=1e-8)
     assert torch.equal(objective.buffer, kept)
 
