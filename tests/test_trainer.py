@@ -1,6 +1,7 @@
 import dataclasses
 import importlib.util
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -18,10 +19,13 @@ from dmuh.encoder import Hasher
 from dmuh.errors import CollapseError, DataError, DivergenceError, RunError
 from dmuh.evaluation import evaluate_run
 from dmuh.images import read_pixels
-from dmuh.methods import configure
+from dmuh.methods import METHODS, Objective, configure
+from dmuh.metrics import evaluate
 from dmuh.network import load_networks
+from dmuh.protocols import Split
 from dmuh.runs import Run
 from dmuh.trainer import Progress, config_of, learning_rate, loop, train
+from dmuh.trainer.watch import Watch
 
 SMALL = {"epochs": 4, "batch_size": 24, "bits": 12, "query": 5, "train": 16, "image_size": 16}
 
@@ -174,6 +178,35 @@ def test_collapse_stops_with_the_setting_to_change(digits, tmp_path):
         train(config, tmp_path / "run", dataset=digits)
 
 
+@pytest.mark.parametrize(("name", "options", "advice"), [
+    ("dhn", {"quantization": 7.5}, "lower quantization or lr (now quantization 7.5, lr 0.25)"),
+    ("dpsh", {"eta": 3.0}, "lower eta or lr (now eta 3, lr 0.25)"),
+    ("csq", {}, "lower lr (now lr 0.25)"),
+])  # fmt: skip
+def test_the_advice_names_the_methods_own_settings(name, options, advice):
+    assert collapse(name, **options).endswith(advice)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, Objective)])
+def test_the_advice_of_every_method_says_what_its_settings_are_now(name):
+    named = set(re.findall(r"\w+", METHODS[name].advice)) - {"lower", "raise", "or"}
+    now = re.search(r"\(now (.*)\)$", collapse(name)).group(1)
+    assert {setting.split()[0] for setting in now.split(", ")} == named
+
+
+def collapse(name: str, **options: object) -> str:
+    """The sentence that ends a training in which all images have had one code."""
+    method = METHODS[name]
+    watch = Watch(method(method.Options(**options), 4, torch.eye(2)), TrainingSettings(lr=0.25))
+    for epoch in range(4):
+        watch.step(epoch, 1.0, torch.ones(3, 4))
+        watch.epoch(epoch, 40)
+    watch.step(4, 1.0, torch.ones(3, 4))
+    with pytest.raises(CollapseError) as stopped:
+        watch.epoch(4, 40)
+    return str(stopped.value)
+
+
 @pytest.mark.parametrize("settings", [
     {"lr": 3.0, "clip": 0.0, "beta": 0.1},
     {"lr": 30.0, "clip": 50.0},
@@ -197,7 +230,7 @@ def test_one_class_is_refused(digits, tmp_path):
     {"augment": "none"}, {"augment": "flip"}, {"augment": "crop+flip"}, {"augment": "resized-crop+flip"},
     {"augment": "resized-crop+flip+colour"}, {"clip": 0.01}, {"precision": "bfloat16"}, {"seed": 3},
     {"alpha": 0.99}, {"beta": 2.0}, {"gamma": 1.0}, {"normalization": "train"}, {"detach": False},
-    {"validation": 0.3}, {"bits": 13},
+    {"validation": 0.3}, {"tuning": 0.3}, {"label_noise": 0.3}, {"similar_weight": 3.0}, {"bits": 13},
     {"image_size": 24}, {"query": 10}, {"train": 20}, {"method": "regu"}, {"method": "dmuh-no-u"},
     {"method": "dmuh-no-bit"}, {"method": "dmuh-no-image"},
 ], ids=str)  # fmt: skip
@@ -251,6 +284,75 @@ def test_run_folder_records_versions_and_config(finished):
     assert '"torch"' in (finished.path / "environment.json").read_text()
     assert Path(finished.config_file).read_text().startswith("[method]")
     assert not (finished.path / "checkpoint.safetensors").exists()
+
+
+# Noisy labels ---------------------------------------------------------------------------------------------------------
+
+
+def test_noisy_labels_are_learned_from_and_never_measured_with(finished, digits, tmp_path):
+    noisy = train(configure(SMALL, {"label_noise": 0.6}), tmp_path / "noisy", dataset=digits)
+    fingerprint = digits.fingerprint()
+    clean, split = (Split.load(run.split_file, fingerprint) for run in (finished, noisy))
+    assert split.digest() == clean.digest()
+    ours, theirs = (evaluate_run(run, digits) for run in (noisy, finished))
+    assert not np.array_equal(ours.database.bits, theirs.database.bits)
+    parts = (ours.query, ours.database, digits.labels[split.query], digits.labels[split.database])
+    assert ours.metrics.map == evaluate(*parts).map
+
+
+# A copy of its own for the uncertainty --------------------------------------------------------------------------------
+
+
+def test_a_slower_copy_gives_the_codes_their_uncertainty_and_changes_nothing_else(finished, digits, tmp_path):
+    slow = train(configure(SMALL, {"uncertainty_alpha": 0.99}), tmp_path / "slow", dataset=digits)
+    ours, theirs = arrays(slow), arrays(finished)
+    assert set(ours) == set(theirs)
+    for name, value in ours.items():
+        assert np.array_equal(value, theirs[name]) or name.startswith("momentum."), name
+    own, other = (Hasher.load(run.path).encode(digits.images) for run in (slow, finished))
+    np.testing.assert_array_equal(own.bits, other.bits)
+    assert own.uncertainty.mean() > 1.5 * other.uncertainty.mean()
+    assert (slow.load_model().metadata["alpha"], finished.load_model().metadata["alpha"]) == (0.99, 0.7)
+    assert slow.trace() == finished.trace()
+    assert [line["mean_uncertainty"] for line in slow.metrics()] == [
+        line["mean_uncertainty"] for line in finished.metrics()
+    ]
+
+
+def test_a_second_copy_of_the_methods_own_pace_is_the_methods_own(finished, digits, tmp_path):
+    assert finished.load_model().metadata["alpha"] == 0.7
+    assert same(finished, train(configure(SMALL, {"uncertainty_alpha": 0.7}), tmp_path / "run", dataset=digits))
+
+
+@pytest.mark.parametrize("alpha", [None, 0.0, 0.9])
+def test_a_method_without_a_copy_gets_one_by_uncertainty_alpha(digits, tmp_path, alpha):
+    config = configure(SMALL, {"method": "csq", "uncertainty_alpha": alpha, "epochs": 2})
+    run = train(config, tmp_path / "run", dataset=digits)
+    network, copy = load_networks(run.load_model())
+    assert run.load_model().metadata["alpha"] == alpha
+    assert (copy is None) == (alpha is None)
+    if copy is not None:
+        apart = not torch.equal(copy.network.hash_layer.weight, network.hash_layer.weight)
+        assert apart == (alpha > 0)
+    assert "mean_uncertainty" not in run.metrics()[-1]
+
+
+@pytest.mark.parametrize("settings", [
+    {"uncertainty_alpha": 0.97}, {"uncertainty_alpha": 0.97, "method": "csq"}, {"label_noise": 0.5},
+], ids=str)  # fmt: skip
+def test_interrupted_with_a_second_copy_or_noisy_labels_and_resumed_gives_the_same(digits, tmp_path, settings):
+    config = configure(SMALL, settings)
+    whole = train(config, tmp_path / "whole", dataset=digits)
+
+    def stop(progress: Progress) -> None:
+        if progress.epoch == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(config, tmp_path / "killed", dataset=digits, progress=stop)
+    resumed = train(config, tmp_path / "killed", dataset=digits, resume=True)
+    assert arrays(resumed).keys() == arrays(whole).keys()
+    assert same(whole, resumed)
 
 
 # With a frozen part ---------------------------------------------------------------------------------------------------
