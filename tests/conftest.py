@@ -8,6 +8,9 @@ import torch
 from PIL import Image, ImageDraw
 
 from dmuh import Hasher, configure, train
+from dmuh.bench import read_grid
+from dmuh.bench.cells import run_cell
+from dmuh.bench.results import write_results
 from dmuh.datasets import Dataset, one_hot
 from dmuh.datasets.mnist5k import load_mnist5k
 from dmuh.runs import Run
@@ -87,3 +90,68 @@ def shape_run(shapes: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def shape_hasher(shape_run: Run) -> Hasher:
     return Hasher.load(shape_run.path)
+
+
+@pytest.fixture(scope="session")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of feature vectors in three clusters, which trains in no time."""
+    folder = tmp_path_factory.mktemp("vectors")
+    rng = np.random.default_rng(0)
+    classes = np.arange(120) % 3
+    np.save(folder / "features.npy", (rng.normal(size=(3, 16))[classes] + rng.normal(size=(120, 16))).astype("f4"))
+    np.save(folder / "labels.npy", classes)
+    return folder
+
+
+GRID = """
+[settings]
+dataset = "features"
+data = "{vectors}"
+batch_size = 16
+epochs = 3
+bits = 8
+
+[[table]]
+name = "methods"
+title = "Methods & more"
+published = "cifar10"
+method = ["dmuh", "csq", "itq"]
+bits = [8, 12]
+seed = [0, 1]
+
+[[table]]
+name = "ablations"
+method = ["dmuh", "dmuh-no-u"]
+
+[[table]]
+name = "curves"
+method = ["dmuh", "itq"]
+
+[[table]]
+name = "limits"
+clip = 0.0
+lr = [0.1, 1e3]
+
+[[table]]
+name = "certainty"
+study = true
+dataset = "mnist5k"
+data = ""
+method = ["dmuh", "csq"]
+train = 20
+tuning = 0.6
+validation = 0.0
+image_size = 16
+"""
+
+
+@pytest.fixture(scope="session")
+def bench(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small experiment, made in this process: 15 runs on vectors, one that goes wrong, and 2 studied on digits."""
+    folder = tmp_path_factory.mktemp("benches") / "small"
+    (folder.parent / "grid.toml").write_text(GRID.format(vectors=vectors))
+    grid = read_grid(folder.parent / "grid.toml", {})
+    for cell in grid.cells:
+        run_cell(cell, folder / "runs" / cell.name, threads=1)
+    write_results(grid, folder)
+    return folder

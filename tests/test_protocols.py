@@ -239,7 +239,7 @@ def test_a_split_comes_back_from_its_file_for_the_same_data_only(tmp_path):
     per_class=st.booleans(),
     seed=st.integers(0, 2**63 - 1),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 def test_tuning_divides_the_training_images_alone(labels, query, train, tuning, validation, database, per_class, seed):
     drawn = protocol(query, train, database=database, per_class=per_class)
     tuned = replace(drawn, tuning=tuning, validation=validation)
@@ -297,7 +297,7 @@ def test_tuning_that_leaves_none_to_train_is_named():
     every=st.integers(1, 3),
     seed=st.integers(0, 2**63 - 1),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 def test_noise_gives_training_images_the_labels_of_others_unlike_them(labels, fraction, every, seed):
     clean, train = labels.copy(), np.flatnonzero(labels.any(axis=1))[::every]
     noisy = noisy_labels(labels, train, fraction, seed)
