@@ -282,7 +282,6 @@ def test_tuning_is_a_setting_and_changes_with_the_seed():
     assert one.digest() == same.digest() != other.digest()
 
 
-@pytest.mark.xfail(strict=True, reason="the sentence names query, train and database, which are not what is too large")
 def test_tuning_that_leaves_none_to_train_is_named():
     with pytest.raises(DataError, match=r"none for the training part with .*tuning=0\.9"):
         protocol(1, 2, tuning=0.9).split(classes_of(20, 20), 0)

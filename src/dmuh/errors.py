@@ -69,6 +69,10 @@ class MissingExtraError(DmuhError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part of dmuh: pip install 'dmuh[{extra}]'")
+        self._about = what, extra
+
+    def __reduce__(self) -> tuple[type["MissingExtraError"], tuple[str, str]]:
+        return type(self), self._about
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

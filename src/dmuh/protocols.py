@@ -107,7 +107,8 @@ class Protocol:
             if len(positions) == 0:
                 raise DataError(
                     f"{int(labelled.sum())} labelled images in {n_classes} classes leave none for the {name} part with "
-                    f"query={self.query:g}, train={self.train:g} and database={self.database}: "
+                    f"query={self.query:g}, train={self.train:g}, database={self.database} and "
+                    f"tuning={self.tuning:g}: "
                     "change these or add images"
                 )
         return Split(kept, validation, query, database)

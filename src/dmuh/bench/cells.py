@@ -40,7 +40,8 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> None:
     except TrainingError as error:
         summary["error"] = str(error)
     lines = run.metrics()
-    summary |= {key: lines[-1].get(key) for key in ("train_map", "validation_map")} if lines else {}
+    if "error" not in summary:
+        summary |= {key: lines[-1].get(key) for key in ("train_map", "validation_map")}
     summary["train_seconds"] = round(sum(line["seconds"] for line in lines), 1)
     summary["peak_memory_mb"] = round(_peak_memory())
     write_json(folder / SUMMARY, summary)

@@ -62,11 +62,16 @@ class Cell:
     @functools.cached_property
     def name(self) -> str:
         """The name of its folder: what it is in words, and a digest of all settings."""
-        sections = self.config.to_dict()
-        kept = {s: {k: v for k, v in own.items() if k not in _PLACE} for s, own in sections.items()}
-        digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+        digest = hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode()).hexdigest()[:8]
         own = self.config
         return f"{own.data.dataset}-{own.method}-{own.network.bits}-{own.training.seed}-{digest}"
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Return all settings by section but those that say where the run is made; a file of weights is its name."""
+        sections = self.config.to_dict()
+        kept = {s: {k: v for k, v in own.items() if k not in _PLACE} for s, own in sections.items()}
+        kept["network"]["weights"] = Path(kept["network"]["weights"]).name
+        return kept
 
 
 @dataclass(frozen=True)
@@ -88,18 +93,25 @@ def read_grid(path: Path, overrides: Mapping[str, Any]) -> Grid:
     for key in file:
         if key not in ("settings", "methods", "table"):
             raise ConfigError(f"{path}: {unknown('section', key, ['settings', 'methods', 'table'])}")
-    tables = file.get("table", [])
+    shared, methods, tables = file.get("settings", {}), file.get("methods", {}), file.get("table", [])
+    if not isinstance(methods, dict):
+        raise ConfigError(f"{path}: methods must be sections, write [methods.dmuh]")
+    for name, section in (("settings", shared), *methods.items()):
+        if not isinstance(section, dict):
+            raise ConfigError(f"{path}: {name} must be a section, got {section!r}")
     if not tables or not isinstance(tables, list):
         raise ConfigError(f"{path} has no table: write [[table]] with a name and lists such as bits = [12, 24]")
-    for name in file.get("methods", {}):
+    for name in methods:
         if name not in METHODS:
             raise ConfigError(f"{path}: {unknown('method', name, METHODS)}")
     cells: dict[str, Cell] = {}
     read: list[Table] = []
     for number, table in enumerate(tables, start=1):
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}, table {number} must be a section, got {table!r}")
         try:
             own = _table(dict(table), number)
-            for cell in _cells(own, dict(table), file.get("settings", {}), file.get("methods", {}), overrides):
+            for cell in _cells(own, dict(table), shared, methods, overrides):
                 known = cells.get(cell.name)
                 if known is not None:
                     names = (*known.tables, *(name for name in cell.tables if name not in known.tables))
@@ -123,6 +135,8 @@ def _table(table: dict[str, Any], number: int) -> Table:
             raise ConfigError(f"{key} must be a text, got {text!r}")
     axes = {key: value for key, value in table.items() if isinstance(value, list)}
     for key, values in axes.items():
+        if key in _PLACE:
+            raise ConfigError(f"{key} must be one value: it says where runs are made, not what they are")
         if not values or len(set(map(repr, values))) < len(values):
             raise ConfigError(f"{key} must be a list of different values, got {values!r}")
     return Table(name, axes, texts["title"] or name, texts["published"])
@@ -143,10 +157,14 @@ def _cells(
     cells = []
     for values in itertools.product(*table.axes.values()):
         own = given | dict(zip(table.axes, values, strict=True))
-        method = own.get("method", shared.get("method", "dmuh"))
+        method = str(({"method": "dmuh"} | dict(shared) | own | dict(overrides))["method"])
         taken = preset if method in METHODS and preset in METHODS[method].presets else ""
         config = configure(shared, by_method.get(method, {}), own, overrides, preset=taken)
         cells.append(Cell(config, taken, (table.name,), study))
     if preset and not any(cell.preset for cell in cells):
-        raise ConfigError(f"none of its methods has a preset {preset!r}")
+        raise ConfigError(unknown("preset", preset, {name for cell in cells for name in _presets(cell)}))
     return cells
+
+
+def _presets(cell: Cell) -> list[str]:
+    return list(METHODS[cell.config.method].presets)

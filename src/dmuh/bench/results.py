@@ -38,8 +38,7 @@ def write_results(grid: Grid, out: Path) -> None:
 
 
 def _row(cell: Cell, folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    sections = cell.config.to_dict()
-    sections["data"].pop("data")  # where it lies is nobody's business
+    sections = cell.settings()
     settings = {key: value for own in sections.values() for key, value in own.items()}
     run = Run(folder)
     measured = {key: f"{summary[key]:.6f}" for key in _MEASURED if summary.get(key) is not None}

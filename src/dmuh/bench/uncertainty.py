@@ -1,6 +1,6 @@
 """Does the uncertainty of a run mean anything? What its queries say, set beside the plain margin |h|."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,9 +8,10 @@ from scipy.stats import rankdata
 
 from dmuh.activations import compute_outputs, open_inputs
 from dmuh.datasets import Dataset
-from dmuh.encoder import Hasher
-from dmuh.images import BadImages, ImageReader, Preprocess
-from dmuh.network import choose_device, load_networks
+from dmuh.export import Both, to_onnx
+from dmuh.images import BadImages, ImageReader, OnBadImage
+from dmuh.inference import OnnxNetwork
+from dmuh.network import HashNetwork, TorchNetwork, choose_device, load_networks
 from dmuh.protocols import Split
 from dmuh.runs import Run
 from dmuh.trainer import config_of
@@ -37,10 +38,10 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     network, momentum = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
         network, dataset, split.query, keep=config.network.freeze == "all", mirrored=split.query[:0],
-        on_bad_image="fail", bad=BadImages(), workers=config.training.workers,
+        on_bad_image=cast(OnBadImage, config.data.on_bad_image), bad=BadImages(), workers=config.training.workers,
     ) as inputs:  # fmt: skip
         seen = compute_outputs(network, momentum, inputs, split.query)
-    precision = np.array(run.evaluation()["average_precision"])
+    precision = np.array(run.evaluation()["average_precision"])  # of the queries that could be read, as `seen` are
     predictors: dict[str, Floats] = {"margin": -np.abs(seen.outputs)}
     if seen.uncertainty is not None:
         predictors["uncertainty"] = seen.uncertainty
@@ -57,9 +58,8 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
             "uncertainty": seen.uncertainty.mean(axis=1).tolist(),
             "average_precision": precision.tolist(),
         }
-    hasher = Hasher.load(run.path, config.training.device)
-    if hasher.takes_images:
-        flips = _flips(hasher, dataset, split.query, seen.outputs >= 0)  # (queries, n_bits)
+    if dataset.vectors is None:
+        flips = _flips(network, dataset, seen.positions, seen.outputs >= 0)  # (queries, n_bits)
         found["bits"] = {name: _of_bits(values, flips) for name, values in predictors.items()}
         found["flip_rate"] = float(flips.mean())
     return found
@@ -102,21 +102,22 @@ def _rank_correlation(a: Floats, b: Floats) -> float:
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
 
 
-def _flips(hasher: Hasher, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:
+def _flips(network: HashNetwork, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:
     """Return the share (n, n_bits) of small shifts of each image, one a direction, that flip each bit."""
-    preprocess = Preprocess(**hasher.about["preprocess"])
+    on_cpu = network.device.type == "cpu"
+    runner = OnnxNetwork(to_onnx(Both(network, None))) if on_cpu else TorchNetwork(network, None)
+    side = network.backbone.preprocess.size
+    step = max(1, round(side * _SHIFT))
     flips = np.zeros(bits.shape)
-    step = max(1, round(preprocess.size * _SHIFT))
     batches = [positions[n : n + 64] for n in range(0, len(positions), 64)]
     done = 0
-    with ImageReader(dataset.images, preprocess, workers=0) as reader:
+    with ImageReader(dataset.images, network.backbone.preprocess, workers=0) as reader:
         for batch in reader.batches(batches):
             n = len(batch.positions)
             padded = np.pad(batch.pixels, ((0, 0), (step, step), (step, step), (0, 0)), mode="edge")
-            side = preprocess.size
             for down, right in _DIRECTIONS:
                 top, left = step + down * step, step + right * step
                 shifted = np.ascontiguousarray(padded[:, top : top + side, left : left + side])
-                flips[done : done + n] += hasher.encode(shifted).unpack() != bits[done : done + n]
+                flips[done : done + n] += (runner.run(shifted)["outputs"] >= 0) != bits[done : done + n]
             done += n
     return flips / len(_DIRECTIONS)

@@ -76,7 +76,8 @@ def _say_plan(grid: "Grid", state: "State", out: Path, as_json: bool) -> None:
     for name in left:
         say(name)
     rough = " (roughly: none is done to tell by)" if not state.done else ""
-    say(f"{state.done:,} of {state.total:,} runs are done, the rest takes {_duration(state.seconds_left)}{rough}")
+    rest = f", the rest takes {_duration(state.seconds_left)}{rough}" if left else ""
+    say(f"{state.done:,} of {state.total:,} runs are done{rest}")
 
 
 def _duration(seconds: float) -> str:

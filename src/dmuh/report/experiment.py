@@ -23,6 +23,7 @@ from dmuh.config import DataSettings, build, keys_of, read_toml
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.errors import DmuhError
 from dmuh.files import read_json, write_text, written_whole
+from dmuh.protocols import Split
 from dmuh.report import figures, tables
 from dmuh.report.figures import Drawing
 from dmuh.report.markup import figure, page, section
@@ -40,9 +41,10 @@ _EXTREMES = 12  # images of least and of most uncertainty
 
 @dataclass(frozen=True)
 class Bench:
-    """One bench folder: its lines, its tables and where its runs are."""
+    """One bench folder: its name, its lines, its tables and where its runs are."""
 
     folder: Path
+    name: str
     rows: list[Row]
     about: list[dict[str, Any]]
 
@@ -61,15 +63,15 @@ def write_report(folders: Sequence[Path], out: Path, title: str = "") -> None:
 
     Files: index.html; tables/NAME.md, .tex and .csv; figures/NAME.svg, NAME-dark.svg and NAME.png; results-BENCH.csv.
     """
-    benches = [Bench(folder, *tables.read_results(folder)) for folder in folders]
+    benches = [Bench(folder, name, *tables.read_results(folder)) for folder, name in _named(folders).items()]
     sections = [_header(title or "Results", benches)]
     for bench in benches:
-        write_text(out / f"results-{bench.folder.name}.csv", (bench.folder / "results.csv").read_text(encoding="utf-8"))
+        write_text(out / f"results-{bench.name}.csv", (bench.folder / "results.csv").read_text(encoding="utf-8"))
         made = tables.make_tables(bench.rows, bench.about)
         datasets = list(dict.fromkeys(table.dataset for table in made))
         for dataset in datasets:
             own = [table for table in made if table.dataset == dataset]
-            name = bench.folder.name if len(datasets) == 1 else f"{bench.folder.name}-{dataset}"
+            name = bench.name if len(datasets) == 1 else f"{bench.name}-{dataset}"
             sections += _tables(own, name, out)
             sheet = out / "figures" / f"{name}-images.png"
             drawings = [*_compared(bench, own, dataset), *_studied(bench, dataset, sheet)]
@@ -77,6 +79,18 @@ def write_report(folders: Sequence[Path], out: Path, title: str = "") -> None:
                 _save(drawn.drawing, out / "figures" / f"{name}-{drawn.name}")
             sections += [section(f"{name}: {d.title}", d.text, figure(d.drawing) + d.extra) for d in drawings]
     write_text(out / "index.html", page(title or "Results", sections))
+
+
+def _named(folders: Sequence[Path]) -> dict[Path, str]:
+    """Return what each folder is called: its name, with those above it where two have the same."""
+    names: dict[Path, str] = {}
+    for folder in folders:
+        parts = folder.resolve().parts
+        depth = 1
+        while "-".join(parts[-depth:]) in names.values() and depth < len(parts) - 1:
+            depth += 1
+        names[folder] = "-".join(parts[-depth:])
+    return names
 
 
 @dataclass(frozen=True)
@@ -261,7 +275,9 @@ def _dataset(run: Run) -> Dataset:
     layer = {key: value for key, value in read_toml(run.config_file).items() if key in keys_of(DataSettings)}
     settings = build(DataSettings, layer, problems)
     assert settings is not None, problems
-    return load_dataset(settings)
+    dataset = load_dataset(settings)
+    Split.load(run.split_file, dataset.fingerprint())  # says so if these are others by now
+    return dataset
 
 
 def _save(drawing: Drawing, stem: Path) -> None:

@@ -16,6 +16,10 @@ from dmuh.files import read_json
 
 Row = dict[str, str]  # a line of results.csv
 _COLUMNS = ("bits", "seed")  # axes that are no rows
+_LATEX = str.maketrans(
+    {"±": r"$\pm$", "–": "--", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {sign: rf"\{sign}" for sign in "_%&#${}"}
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def _table(about: dict[str, Any], dataset: str, rows: Sequence[Row]) -> ResultTa
 def row_name(value: str) -> str:
     """Return a value as a row's name: numbers as short as they can be."""
     try:
-        return f"{float(value):g}"
+        return f"{float(value):.12g}"
     except ValueError:
         return value
 
@@ -137,15 +141,16 @@ def markdown(table: ResultTable) -> str:
     """Return the table in Markdown."""
     header, lines = _cells(table, "**{}**")
     rows = [header, ["---"] * len(header), *lines]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
 
 
 def latex(table: ResultTable) -> str:
     """Return the table in LaTeX, for the package booktabs."""
-    header, lines = _cells(table, r"\textbf{{{}}}")
+    header, lines = _cells(table, "\0{}")
 
     def escape(text: str) -> str:
-        return text.replace("±", r"$\pm$").replace("–", "--").replace("_", r"\_").replace("%", r"\%")
+        plain = text.removeprefix("\0").translate(_LATEX)
+        return rf"\textbf{{{plain}}}" if text.startswith("\0") else plain
 
     body = "".join(f"{' & '.join(map(escape, line))} \\\\\n" for line in lines)
     top = " & ".join(map(escape, header))
