@@ -293,7 +293,7 @@ def test_the_page_needs_nothing_from_outside(report):
 def test_the_page_sums_up_the_bench_and_escapes_its_words(report):
     text = (report / "index.html").read_text()
     assert "<title>Results &lt;&amp; more&gt;</title>" in text
-    assert "<h2>features: Methods &amp; more</h2>" in text
+    assert "-features: Methods &amp; more</h2>" in text
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text))
     assert facts == {"runs": "17", "failed": "1", "data sets": "2", "methods": "4", "seeds": "2",
                      "training time": facts["training time"]}  # fmt: skip
