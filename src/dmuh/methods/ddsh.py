@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dmuh.config import setting
-from dmuh.methods.base import Objective, TrainBatch, pair_weights, signs, similar_weight_setting, similarity_of
+from dmuh.methods.base import Objective, TrainBatch, signs, similar_weight_setting, similarity_of
 from dmuh.methods.discrete import sampled_columns
 
 _INNER = 3
@@ -68,8 +68,7 @@ class DDSH(Objective):
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the term `similarity`."""
         similarity = self.similarity(batch.labels)  # (B, |Ω|)
-        weights = pair_weights((similarity > 0).float(), self.options.similar_weight)
+        others = (~torch.isin(batch.index, self.chosen)).to(outputs.dtype)[:, None]
+        weights = others * torch.where(similarity > 0, self.options.similar_weight, 1.0)
         gap = self.n_bits * similarity - torch.tanh(outputs) @ self.chosen_codes.T
-        error = (weights * gap**2).mean(dim=1) / self.n_bits
-        others = (~torch.isin(batch.index, self.chosen)).to(error.dtype)
-        return {"similarity": (error * others).sum() / others.sum().clamp_min(1)}
+        return {"similarity": (weights * gap**2).sum() / weights.sum().clamp_min(1e-6) / self.n_bits}
