@@ -63,7 +63,6 @@ def test_similar_pairs_weigh_more_as_in_the_plain_loop(size, n_bits, seed, simil
         assert found == pytest.approx(looped(outputs, batch, objective, apart), rel=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="weights are normalised over pairs of sampled images too, which do not count")
 def test_the_weights_are_those_of_the_pairs_that_count():
     objective = begun(5, ONE_EACH, similar_weight=7.0)
     index = torch.cat([objective.chosen, torch.tensor([n for n in range(9) if n not in objective.chosen])])
