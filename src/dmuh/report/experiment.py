@@ -130,8 +130,8 @@ def _tables(own: Sequence[ResultTable], name: str, out: Path) -> Iterator[str]:
                              (".csv", tables.tidy_csv(table))):  # fmt: skip
             write_text(stem.with_name(stem.name + suffix), text)
         seeds = sorted({figure.n for figure in table.ours.values()})
-        count = f"{' or '.join(map(str, seeds)) or 'no'} seed{'s' if seeds != [1] else ''}"
-        text = f"Means and standard deviations over {count}; the best of each length is bold."
+        over = f"Means and standard deviations over {' or '.join(map(str, seeds))} seeds"
+        text = f"{'One seed' if seeds == [1] else over}; the best of each length is bold."
         if table.published:
             text += f" Beside: what the paper reports on {table.published_name}, with its own network."
         yield section(f"{name}: {table.title}", text, tables.html_table(table))
