@@ -27,7 +27,18 @@ def keep_freed_memory() -> None:
     A step of training on a CPU frees and allocates the same large arrays, and the pages of fresh ones cost as much as
     the arithmetic: without this, steps of 128 images on the upper stages of a network take twice the time.
     """
-    if platform.libc_ver()[0] == "glibc":
-        library = ctypes.CDLL("libc.so.6")
+    library = _glibc()
+    if library is not None:
         library.mallopt(_MMAP_THRESHOLD, 2**30)
         library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def give_freed_memory_back() -> None:
+    """Have the C library give back what was kept, where it is glibc."""
+    library = _glibc()
+    if library is not None:
+        library.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    return ctypes.CDLL("libc.so.6") if platform.libc_ver()[0] == "glibc" else None

@@ -1,6 +1,7 @@
 """One run of a grid: trained, measured and summed up in its folder."""
 
 import functools
+import gc
 import resource
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from dmuh.datasets import Dataset, load_dataset
 from dmuh.errors import TrainingError
 from dmuh.evaluation import evaluate_run
 from dmuh.files import read_json, write_json
+from dmuh.machine import give_freed_memory_back
 from dmuh.runs import Run
 from dmuh.trainer import train
 
@@ -61,7 +63,9 @@ def _loaded(settings: DataSettings) -> Dataset:
 
 
 def _forget_peak_memory() -> None:
-    """Begin a new measurement of the peak, where the system can."""
+    """Begin a new measurement of the peak, without what earlier runs of this process left, where the system can."""
+    gc.collect()
+    give_freed_memory_back()
     own = Path("/proc/self/clear_refs")
     if own.exists():
         own.write_text("5")
