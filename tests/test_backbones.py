@@ -214,7 +214,8 @@ def test_the_class_of_real_photographs(kind):
     backbone.load_pretrained()
     backbone.eval()
     weights = backbone.read_weights()
-    pixels = np.stack([read_pixels(folder / "images" / f"{i}.jpg", backbone.preprocess) for i in ids])
+    middle = Preprocess(224, 256)  # as images of ImageNet are looked at
+    pixels = np.stack([read_pixels(folder / "images" / f"{i}.jpg", middle) for i in ids])
     with torch.inference_mode():
         features = backbone(backbone.normalise(torch.from_numpy(pixels)))
         predicted = (features @ weights["_fc.weight"].T + weights["_fc.bias"]).argmax(dim=1).tolist()

@@ -61,4 +61,4 @@ def test_a_frozen_network_trains_on_photographs(name, request, tmp_path):
     chance = float((part.labels @ part.labels.T > 0).mean())
     config = configure({"dataset": "folder", "image_size": 128, "epochs": 20, "bits": 32, "beta": 0.1})
     run = train(config, tmp_path / "run", dataset=part)
-    assert evaluate_run(run, part).metrics.map > chance + 0.2
+    assert evaluate_run(run, part).metrics.map > chance + 0.15
