@@ -1,10 +1,12 @@
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from PIL import Image, ImageDraw
 
 from dmuh import Hasher, configure, train
@@ -18,6 +20,13 @@ from dmuh.runs import Run
 # The networks of the tests are tiny: one thread is as fast, and does not fight with other processes.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# What a shell starts in the background ignores Ctrl-C, and so would the processes that tests send it to.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine decides no test.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session", autouse=True)
