@@ -68,7 +68,7 @@ def test_similarities_tell_apart_what_no_linear_map_does(vectors, tmp_path, meth
         config = configure(SETTINGS, {"method": method, "kernel": kernel})
         run = train(config, tmp_path / str(kernel), dataset=vectors)
         maps[kernel] = run.metrics()[-1]["validation_map"]
-    assert maps[100] > maps[0] + 0.1
+    assert maps[100] > maps[0] + 0.05
 
 
 def test_a_run_with_similarities_is_saved_loaded_and_exported(vectors, tmp_path):

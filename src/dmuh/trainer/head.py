@@ -67,13 +67,18 @@ class FrozenNetwork:
         self._network = network
         self._anchored: Anchored | None = None
         self.inputs = inputs.mapped(network.head_inputs, wanted)
+        width = network.backbone.n_features
         if kernel:
             features = next(iter(self.inputs.batches([split.train]))).activations
             self._anchored = Anchored.fit(features, kernel)
             self.inputs = inputs.mapped(lambda rows: self._vectors(rows), wanted)
-        some = next(iter(self.inputs.batches([spread(split.train, 1024)]))).activations
-        self.head = HashNetwork(create_backbone(f"features:{some.shape[1]}"), network.n_bits, "all").to(network.device)
-        calibrate_hash_layer(self.head, some)
+            width = len(self._anchored.mean)
+        self.head = HashNetwork(create_backbone(f"features:{width}"), network.n_bits, "all").to(network.device)
+        if kernel:
+            some = next(iter(self.inputs.batches([spread(split.train, 1024)]))).activations
+            calibrate_hash_layer(self.head, some)
+        else:
+            self.head.hash_layer = network.hash_layer  # which is calibrated
 
     def _vectors(self, rows: Tensor) -> Tensor:
         assert self._anchored is not None
