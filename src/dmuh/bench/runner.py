@@ -1,7 +1,7 @@
 """A grid of runs, made by worker processes; what is done is left alone, what was broken off goes on."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,11 +25,12 @@ _ROUGH = {"deep": 25.0, "shallow": 60.0}  # seconds of a run on kept features of
 
 @dataclass(frozen=True)
 class State:
-    """How far a grid is: runs done, in all, and which are being made, with the epochs they have done."""
+    """How far a grid is: runs done, in all, those left, and those being made, with the epochs they have done."""
 
     done: int
     total: int
     failed: int
+    left: list[str]  # names
     running: list[tuple[str, int, int]]  # name, epochs done, epochs
     seconds_left: float
 
@@ -53,7 +54,8 @@ def run_grid(
             waiting = {pool.submit(run_cell, cell, _folder(out, cell), threads): cell for cell in left}
             try:
                 while waiting:
-                    report(_state(grid, out, waiting, jobs))
+                    running = [cell for future, cell in waiting.items() if future.running()]
+                    report(_state(grid, out, list(waiting.values()), running[:jobs], jobs))
                     finished, _ = wait(waiting, timeout=_LOOK, return_when=FIRST_COMPLETED)
                     for future in finished:
                         waiting.pop(future)
@@ -64,34 +66,33 @@ def run_grid(
                 raise RunError(
                     "a worker was killed, by the system if memory ran out: the same command goes on from here"
                 ) from error
-        report(_state(grid, out, {}, jobs))
+        report(_state(grid, out, [], [], jobs))
     summaries = [(cell, _summary(out, cell) or {}) for cell in grid.cells]
     return [(cell, summary["error"]) for cell, summary in summaries if "error" in summary]
 
 
 def estimate(grid: Grid, out: Path, jobs: int) -> State:
     """Return how far a grid is and how long the rest takes, by the runs that are done, or roughly where none is."""
-    left = {Future[None](): cell for cell in grid.cells if _summary(out, cell) is None}
-    return _state(grid, out, left, jobs)
+    left = [cell for cell in grid.cells if _summary(out, cell) is None]
+    return _state(grid, out, left, [], jobs)
 
 
 def _folder(out: Path, cell: Cell) -> Path:
     return out / "runs" / cell.name
 
 
-def _state(grid: Grid, out: Path, waiting: dict[Future[None], Cell], jobs: int) -> State:
-    left = {cell.name for cell in waiting.values()}
-    done = [(cell, summary) for cell in grid.cells if cell.name not in left and (summary := _summary(out, cell))]
-    running: list[tuple[str, int, int]] = []
-    spent = 0.0
+def _state(grid: Grid, out: Path, left: list[Cell], running: list[Cell], jobs: int) -> State:
+    names = {cell.name: None for cell in left}
+    done = [(cell, summary) for cell in grid.cells if cell.name not in names and (summary := _summary(out, cell))]
     seconds = _expected(done)
-    for future, cell in waiting.items():
-        if future.running() and len(running) < jobs:
-            epochs = len(Run(_folder(out, cell)).metrics())
-            running.append((cell.name, epochs, cell.config.training.epochs))
-            spent += seconds(cell) * epochs / cell.config.training.epochs
-    rest = sum(map(seconds, waiting.values())) - spent
-    return State(len(done), len(grid.cells), sum("error" in summary for _, summary in done), running, rest / jobs)
+    rest = sum(map(seconds, left))
+    shown = []
+    for cell in running:
+        epochs = len(Run(_folder(out, cell)).metrics())
+        shown.append((cell.name, epochs, cell.config.training.epochs))
+        rest -= seconds(cell) * epochs / cell.config.training.epochs
+    failed = sum("error" in summary for _, summary in done)
+    return State(len(done), len(grid.cells), failed, list(names), shown, rest / jobs)
 
 
 def _summary(out: Path, cell: Cell) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from dmuh.cli.console import needs_torch, say, say_json, warn
 from dmuh.errors import DmuhError
 
 if TYPE_CHECKING:
-    from dmuh.bench import Grid, State
+    from dmuh.bench import State
 
 
 def bench(
@@ -36,7 +36,7 @@ def bench(
     overrides = console.given(data=data) | dict(parse_override(text) for text in set_ or [])
     grid = read_grid(config, overrides)
     if dry_run:
-        _say_plan(grid, estimate(grid, out, jobs), out, as_json)
+        _say_plan(estimate(grid, out, jobs), as_json)
         return
     try:
         with console.grid_bar() as progress:
@@ -68,15 +68,14 @@ def report(
     say_json({"page": str(out / "index.html")}) if as_json else say(f"the page is at {(out / 'index.html').absolute()}")
 
 
-def _say_plan(grid: "Grid", state: "State", out: Path, as_json: bool) -> None:
-    left = [cell.name for cell in grid.cells if not (out / "runs" / cell.name / "cell.json").is_file()]
+def _say_plan(state: "State", as_json: bool) -> None:
     if as_json:
-        say_json({"runs": state.total, "done": state.done, "left": left, "seconds": round(state.seconds_left)})
+        say_json({"runs": state.total, "done": state.done, "left": state.left, "seconds": round(state.seconds_left)})
         return
-    for name in left:
+    for name in state.left:
         say(name)
     rough = " (roughly: none is done to tell by)" if not state.done else ""
-    rest = f", the rest takes {_duration(state.seconds_left)}{rough}" if left else ""
+    rest = f", the rest takes {_duration(state.seconds_left)}{rough}" if state.left else ""
     say(f"{state.done:,} of {state.total:,} runs are done{rest}")
 
 

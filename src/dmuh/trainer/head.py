@@ -6,6 +6,7 @@ direction a thousand times steeper than another. After the training that linear 
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -62,8 +63,7 @@ class FrozenNetwork:
     """A network of which only the head trains: `head` is what trains, `inputs` what it sees."""
 
     def __init__(self, network: HashNetwork, inputs: KeptInputs, split: Split, kernel: int) -> None:
-        positions = torch.from_numpy(split.train), torch.from_numpy(split.validation)
-        wanted = torch.cat(positions).sort().values.numpy()
+        wanted = np.union1d(split.train, split.validation)
         self._network = network
         self._anchored: Anchored | None = None
         self.inputs = inputs.mapped(network.head_inputs, wanted)
