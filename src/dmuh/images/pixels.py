@@ -1,6 +1,7 @@
 """The pixels of one image."""
 
 import io
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,14 +56,18 @@ def read_pixels(
 
 def find_images(root: Path) -> list[Path]:
     """Return the image files below a folder, ordered by path; hidden files and folders are passed over."""
-    found = (
-        path
-        for path in root.rglob("*")
-        if path.suffix.lower() in SUFFIXES
-        and not any(part.startswith(".") for part in path.relative_to(root).parts)
-        and path.is_file()
-    )
-    return sorted(found)
+    found: list[str] = []
+    folders = [str(root)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file():
+                    found.append(entry.path)
+    return sorted(map(Path, found), key=lambda path: path.parts)
 
 
 def _upright(image: ImageLike, wanted: int) -> Image.Image:
