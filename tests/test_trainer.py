@@ -16,7 +16,7 @@ import torch
 from dmuh.backbones import create_backbone
 from dmuh.config import TrainingSettings
 from dmuh.encoder import Hasher
-from dmuh.errors import CollapseError, DataError, DivergenceError, RunError
+from dmuh.errors import CollapseError, ConfigError, DataError, DivergenceError, RunError
 from dmuh.evaluation import evaluate_run
 from dmuh.images import read_pixels
 from dmuh.methods import METHODS, Objective, configure
@@ -337,8 +337,28 @@ def test_a_method_without_a_copy_gets_one_by_uncertainty_alpha(digits, tmp_path,
     assert "mean_uncertainty" not in run.metrics()[-1]
 
 
+@pytest.mark.parametrize("settings", [{}, {"uncertainty_alpha": 0.9}, {"method": "csq", "uncertainty_alpha": 0.9},
+                                      {"freeze": "all", "kernel": 20}], ids=str)  # fmt: skip
+def test_the_copy_encodes_where_asked_and_the_network_is_then_its_copy(digits, tmp_path, settings):
+    runs = [
+        train(configure(SMALL, settings, {"encoder": encoder}), tmp_path / encoder, dataset=digits)
+        for encoder in ("network", "copy")
+    ]
+    (network, copy), (encoder, other) = (load_networks(run.load_model()) for run in runs)
+    assert not torch.equal(network.hash_layer.weight, copy.network.hash_layer.weight)
+    for ours, theirs in ((network, other.network), (copy.network, encoder)):
+        assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in ours.state_dict().items())
+
+
+def test_a_method_without_a_copy_cannot_encode_with_it():
+    with pytest.raises(ConfigError, match="csq has no copy of its own: encoder = copy needs uncertainty_alpha"):
+        configure({"method": "csq", "encoder": "copy"})
+    with pytest.raises(ConfigError, match="itq has no copy of its own: encoder must be network"):
+        configure({"method": "itq", "encoder": "copy", "uncertainty_alpha": 0.9})
+
+
 @pytest.mark.parametrize("settings", [
-    {"uncertainty_alpha": 0.97}, {"uncertainty_alpha": 0.97, "method": "csq", "label_noise": 0.5},
+    {"encoder": "copy"}, {"uncertainty_alpha": 0.97}, {"uncertainty_alpha": 0.97, "method": "csq", "label_noise": 0.5},
 ], ids=str)  # fmt: skip
 def test_interrupted_with_a_second_copy_or_noisy_labels_and_resumed_gives_the_same(digits, tmp_path, settings):
     config = configure(SMALL, settings)

@@ -142,6 +142,11 @@ class TrainingSettings:
         low=0,
         below=1,
     )
+    encoder: str = setting(
+        "network",
+        "what makes the codes after the training: the network, or its averaged copy",
+        choices=("network", "copy"),
+    )
     evaluate_every: int = setting(1, "epochs between two measurements of the validation MAP", low=1)
     seed: int = setting(0, "seed of the split, the weights and the order of the images", low=0, high=2**63 - 1)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N")

@@ -182,6 +182,15 @@ class MomentumCopy(nn.Module):
                 ours.copy_(their)
 
     @torch.no_grad()
+    def exchange(self, network: HashNetwork) -> None:
+        """Give the network the copy's weights, and the copy the network's."""
+        theirs = network.trained_state()
+        for key, ours in self.network.trained_state().items():
+            kept = ours.clone()
+            ours.copy_(theirs[key])
+            theirs[key].copy_(kept)
+
+    @torch.no_grad()
     def upper(self, activations: Tensor) -> Tensor:
         """Compute the copy's outputs (B, n_bits), without gradient."""
         return self.network.upper(activations)

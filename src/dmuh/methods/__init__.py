@@ -73,6 +73,10 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
     if values.get("kernel") and (issubclass(method, ShallowMethod) or values["freeze"] != "all"
                                  or values["augment"] not in ("none", "flip")):  # fmt: skip
         problems.append("kernel is for deep methods on a frozen backbone: freeze must be all, augment none or flip")
+    copied = "alpha" in keys_of(method.Options) or values.get("uncertainty_alpha") is not None
+    if values.get("encoder") == "copy" and (issubclass(method, ShallowMethod) or not copied):
+        way = "must be network" if issubclass(method, ShallowMethod) else "= copy needs uncertainty_alpha"
+        problems.append(f"{name} has no copy of its own: encoder {way}")
     sections = {key: build(section, values, problems) for key, section in SECTIONS.items()}
     options = build(method.Options, values, problems)
     if problems:

@@ -152,6 +152,8 @@ def _train(
     alphas = {"momentum": objective.alpha, "slow": settings.uncertainty_alpha}
     copies = {name: MomentumCopy(network, alpha).to(device) for name, alpha in alphas.items() if alpha is not None}
     momentum = copies.get("momentum")
+    kept = copies.get("slow", momentum)
+    encoder = kept.network if kept is not None and settings.encoder == "copy" else network
     optimizer = make_optimizer(network, settings)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     watch = Watch(objective, settings)
@@ -205,13 +207,15 @@ def _train(
         line["seconds"] = time.perf_counter() - began
         line["images_per_second"] = n_images / line["seconds"]
         if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
-            maps = watched_maps(network, inputs, data, split)
+            maps = watched_maps(encoder, inputs, data, split)
             validation_map = maps.get("validation_map")
             line |= maps
         run.log_epoch(line, trace(network, momentum, inputs, split, epoch + 1))
         state = state_of(network, copies, objective, optimizer)
         run.save_checkpoint(state, {"epoch": epoch + 1, "watch": watch.state()})
-    return copies.get("slow", momentum)
+    if kept is not None and encoder is kept.network:
+        kept.exchange(network)
+    return kept
 
 
 def _fit(method: ShallowMethod, run: Run, data: Dataset, split: Split, network: HashNetwork, inputs: Inputs) -> None:
