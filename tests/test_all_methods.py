@@ -7,7 +7,7 @@ import pytest
 
 from dmuh.config import Config
 from dmuh.datasets import Dataset
-from dmuh.encoder import Hasher
+from dmuh.encoder import Hasher, export
 from dmuh.evaluation import evaluate_run
 from dmuh.images import ImageReader, Preprocess
 from dmuh.methods import METHODS, Objective, ShallowMethod, configure
@@ -67,6 +67,15 @@ def test_encodes_as_the_network_that_was_trained_does(name, run, data):
     sure = np.abs(outputs) > 1e-4
     assert sure.mean() > 0.95
     np.testing.assert_array_equal(codes.unpack()[sure], (outputs >= 0)[sure])
+
+
+def test_exported_it_gives_the_same_codes(name, run, data, tmp_path):
+    assert export(run.path, tmp_path / "export") is None
+    ours, theirs = Hasher.load(tmp_path / "export").encode(data.images), Hasher.load(run.path).encode(data.images)
+    np.testing.assert_array_equal(ours.bits, theirs.bits)
+    assert (ours.uncertainty is None) == (theirs.uncertainty is None)
+    if ours.uncertainty is not None:
+        np.testing.assert_array_equal(ours.uncertainty, theirs.uncertainty)
 
 
 def pixels_of(run: Run, data: Dataset) -> np.ndarray:

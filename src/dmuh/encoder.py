@@ -1,8 +1,9 @@
-"""Hasher, the one public encoder from images to codes."""
+"""Hasher, the one public encoder from images to codes, and its export."""
 
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dmuh.bundle import Bundle
 from dmuh.codes import Codes
-from dmuh.errors import InputError, MissingExtraError
+from dmuh.errors import ConfigError, InputError, MissingExtraError, needs_torch
 from dmuh.files import ArrayFile, write_text, written_whole
 from dmuh.images import BadImages, ImageLike, ImageReader, Images, OnBadImage, Preprocess
 from dmuh.inference import OnnxNetwork
@@ -40,14 +42,22 @@ class Hasher:
         self.digest = digest  # which weights these are
 
     @classmethod
-    def load(cls, run: str | Path, device: str = "auto") -> "Hasher":
-        """Load the network of a finished run folder; `auto` takes a GPU where there is one."""
-        folder = Run(Path(run))
-        model = folder.load_model()
-        about = model.metadata
-        preprocess = Preprocess(**about["preprocess"]) if about["preprocess"] else None
-        network = _on_gpu(model, device) or _on_cpu(folder, model)
-        return cls(network, preprocess, about, model.checksum)
+    def load(cls, model: str | Path, device: str = "auto") -> "Hasher":
+        """Load the network of a finished run folder, or of a folder that `dmuh export` wrote, which needs no torch.
+
+        `auto` takes a GPU where there is one; an exported network runs on the CPU.
+        """
+        bundle, run = Bundle(Path(model)), Run(Path(model))
+        network: OnnxNetwork | TorchNetwork
+        if bundle.exists:
+            if device not in ("auto", "cpu"):
+                raise ConfigError(f"{model} was exported for the CPU, got device {device!r}: load the run instead")
+            network, about, digest = bundle.load()
+        else:
+            weights = run.load_model()
+            about, digest = weights.metadata, weights.checksum
+            network = _on_gpu(weights, device) or OnnxNetwork(_onnx_of(run, weights))
+        return cls(network, Preprocess(**about["preprocess"]) if about["preprocess"] else None, about, digest)
 
     @property
     def n_bits(self) -> int:
@@ -94,6 +104,10 @@ class Hasher:
             found if ids is None else np.asarray(ids, np.int64)[found],
         )
 
+    def rows(self, images: Images) -> NDArray[Any]:
+        """Return what the network takes for each image (n, …)."""
+        return np.concatenate([rows for _, rows, _ in self._rows(images, "fail", None, None)])
+
     def _is_one(self, images: object) -> bool:
         """Whether this is one image or vector rather than several."""
         if not isinstance(images, np.ndarray):
@@ -137,20 +151,16 @@ def _on_gpu(model: ArrayFile, device: str) -> "TorchNetwork | None":
     return None if place.type == "cpu" else TorchNetwork(*load_networks(model, place))
 
 
-def _on_cpu(run: Run, model: ArrayFile) -> OnnxNetwork:
-    """Return the network for ONNX Runtime; the file is made when first asked for, and again if it does not fit."""
+def _onnx_of(run: Run, model: ArrayFile) -> bytes:
+    """Return the networks in the ONNX format; the file is made when first asked for, and again if it does not fit."""
     digest_file = run.onnx_file.with_suffix(".onnx.sha256")
     if run.onnx_file.is_file() and digest_file.is_file():
         kept = run.onnx_file.read_bytes()
         if digest_file.read_text(encoding="utf-8").split() == [hashlib.sha256(kept).hexdigest(), model.checksum]:
-            return OnnxNetwork(kept)
-    try:
+            return kept
+    with needs_torch(f"the first use of {run.path}"):
         from dmuh.export import Both, to_onnx
         from dmuh.network import load_networks
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError(f"the first use of {run.path}", "train") from error
     content = to_onnx(Both(*load_networks(model)))
     try:
         with written_whole(run.onnx_file) as temporary:
@@ -158,4 +168,52 @@ def _on_cpu(run: Run, model: ArrayFile) -> OnnxNetwork:
         write_text(digest_file, f"{hashlib.sha256(content).hexdigest()} {model.checksum}\n")
     except OSError as error:
         log.info("the network for ONNX Runtime cannot be kept in %s: %s", run.path, error.strerror)
-    return OnnxNetwork(content)
+    return content
+
+
+@dataclass(frozen=True)
+class Int8:
+    """What 8-bit numbers change, on images that they were not fitted to.
+
+    images                   how many these are
+    flip_rate                share of their bits that differ
+    uncertainty_correlation  rank correlation of the images' uncertainty before and after, where there is one
+    """
+
+    images: int
+    flip_rate: float
+    uncertainty_correlation: float | None
+
+
+def export(run: str | Path, out: str | Path, images: Images | None = None) -> Int8 | None:
+    """Write a finished run's network to the folder `out`, which `Hasher.load` takes without torch.
+
+    With `images`, such as it was trained on, the network gets 8-bit numbers: half of the images say in which ranges,
+    the other half how many bits change by it.
+    """
+    source, bundle = Run(Path(run)), Bundle(Path(out))
+    model = source.load_model()
+    if bundle.path.resolve() == source.path.resolve():
+        raise ConfigError(f"{out} is the run itself: export it to a folder of its own")
+    content = _onnx_of(source, model)
+    if images is None:
+        bundle.write(content, model.metadata, model.checksum)
+        return None
+    if len(images) < 2:
+        raise InputError(f"8-bit numbers are fitted to images: give two or more, got {len(images)}")
+    with needs_torch("exporting 8-bit numbers"):
+        from dmuh.export import to_int8
+    rows = Hasher.load(run, "cpu").rows(images)
+    smaller = to_int8(content, rows[::2])
+    changes = _compared(OnnxNetwork(content).run(rows[1::2]), OnnxNetwork(smaller).run(rows[1::2]))
+    bundle.write(smaller, {**model.metadata, "int8": asdict(changes)}, hashlib.sha256(smaller).hexdigest())
+    return changes
+
+
+def _compared(before: dict[str, NDArray[np.float32]], after: dict[str, NDArray[np.float32]]) -> Int8:
+    flipped = (before["outputs"] >= 0) != (after["outputs"] >= 0)
+    correlation = None
+    if "uncertainty" in before:
+        ranks = [result["uncertainty"].mean(axis=1).argsort().argsort() for result in (before, after)]
+        correlation = round(float(np.corrcoef(*ranks)[0, 1]), 4)
+    return Int8(len(flipped), round(float(flipped.mean()), 6), correlation)

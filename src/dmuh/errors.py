@@ -17,7 +17,8 @@ The command line turns a DmuhError into its sentence and exit code 2; anything e
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class DmuhError(Exception):
@@ -73,6 +74,17 @@ class MissingExtraError(DmuhError, ImportError):
 
     def __reduce__(self) -> tuple[type["MissingExtraError"], tuple[str, str]]:
         return type(self), self._about
+
+
+@contextmanager
+def needs_torch(what: str) -> Iterator[None]:
+    """Turn a missing torch into the sentence that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtraError(what, "train") from error
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

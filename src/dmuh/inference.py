@@ -29,7 +29,7 @@ class OnnxNetwork:
             name = "this" if isinstance(model, bytes) else model
             raise FormatError(f"{name} is not a network in the ONNX format: {error}") from error
         wanted = self._session.get_inputs()[0]
-        self._input = wanted.name
+        self.input = wanted.name
         self.shape = tuple(wanted.shape[1:])  # of one row
         self.dtype = np.dtype({"tensor(uint8)": np.uint8, "tensor(float)": np.float32}[wanted.type])
         self.outputs = [output.name for output in self._session.get_outputs()]
@@ -43,7 +43,7 @@ class OnnxNetwork:
 
         def work(first: int, last: int) -> None:
             for n in range(first, last):
-                for result, value in zip(results, self._session.run(None, {self._input: rows[n : n + 1]}), strict=True):
+                for result, value in zip(results, self._session.run(None, {self.input: rows[n : n + 1]}), strict=True):
                     result[n] = value[0]
 
         share(work, len(rows))

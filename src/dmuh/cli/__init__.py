@@ -7,7 +7,7 @@ import sys
 import typer
 
 from dmuh import __version__
-from dmuh.cli import benching, listing, searching, training
+from dmuh.cli import benching, listing, searching, serving, training
 from dmuh.cli.console import warn
 from dmuh.errors import DmuhError
 
@@ -27,6 +27,7 @@ app.command("search")(searching.search)
 app.command("evaluate")(training.evaluate)
 app.command("bench")(benching.bench)
 app.command("report")(benching.report)
+app.command("export")(serving.export)
 app.command("demo")(training.demo)
 app.command("cache")(listing.cache)
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dmuh.errors import MissingExtraError
-
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -48,17 +46,6 @@ def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none") -
         cells = (line[column].ljust(width) for column, width in zip(columns, widths, strict=True))
         print("  " + "  ".join(cells).rstrip())
     print()
-
-
-@contextmanager
-def needs_torch(what: str) -> Iterator[None]:
-    """Turn a missing torch into the sentence that says what to install."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError(what, "train") from error
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dmuh.cli.console import Json, needs_torch, say, say_json, say_table
+from dmuh.cli.console import Json, say, say_json, say_table
+from dmuh.errors import needs_torch
 
 
 def list_names(

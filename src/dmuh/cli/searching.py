@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from dmuh.cli import console
-from dmuh.cli.console import needs_torch, say, say_json, say_table, warn
-from dmuh.errors import ConfigError, DataError
+from dmuh.cli.console import say, say_json, say_table, warn
+from dmuh.errors import ConfigError, DataError, needs_torch
 
 if TYPE_CHECKING:
     from dmuh.codes import Codes

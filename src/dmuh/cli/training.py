@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dmuh.cli import console
-from dmuh.cli.console import needs_torch, say, say_json, warn
-from dmuh.errors import ConfigError, DataError, DmuhError
+from dmuh.cli.console import say, say_json, warn
+from dmuh.errors import ConfigError, DataError, DmuhError, needs_torch
 
 if TYPE_CHECKING:
     from dmuh.config import Config

@@ -1,0 +1,89 @@
+"""Bundles: what `dmuh export` writes, a trained network in a folder that needs neither torch nor the run.
+
+model.onnx  the network and its momentum copy, if it has one: pixels or feature vectors → outputs and uncertainty
+model.json  the card: method, bits, classes, how an image is prepared, what comes in and out, and the checksums
+
+The card is written last and covers itself and the network, so that a folder that was cut short or altered is refused.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dmuh.errors import FormatError
+from dmuh.files import read_json, write_json, written_whole
+from dmuh.inference import OnnxNetwork
+
+_KIND, _VERSION = "dmuh bundle", 1
+_IMAGES = (
+    "Turn the image upright by its EXIF tag, stretch it to `resize` × `resize` pixels (bilinear), take the centre of "
+    "`size` × `size`: RGB, uint8, (1, size, size, 3). The network normalises it itself."
+)
+_VECTORS = "One feature vector, float32, as it was trained on."
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle's folder."""
+
+    path: Path
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder holds a bundle."""
+        return self._card_file.is_file()
+
+    @property
+    def onnx_file(self) -> Path:
+        """The networks."""
+        return self.path / "model.onnx"
+
+    @property
+    def _card_file(self) -> Path:
+        return self.path / "model.json"
+
+    def write(self, content: bytes, about: dict[str, Any], digest: str) -> None:
+        """Write a network in the ONNX format, what is known of it, and which weights it has."""
+        network = OnnxNetwork(content)
+        card = {
+            "kind": _KIND,
+            "version": _VERSION,
+            "input": {
+                "name": network.input,
+                "dtype": str(network.dtype),
+                "shape": [1, *network.shape],
+                "prepared": _IMAGES if about["preprocess"] else _VECTORS,
+            },
+            "outputs": network.outputs,
+            "bit": "1 where outputs ≥ 0",
+            "model": about,
+            "digest": digest,
+            "sha256": {"model.onnx": hashlib.sha256(content).hexdigest()},
+        }
+        self._card_file.unlink(missing_ok=True)  # it is of an older network
+        with written_whole(self.onnx_file) as temporary:
+            temporary.write_bytes(content)
+        write_json(self._card_file, {**card, "checksum": _checksum(card)})
+
+    def load(self) -> tuple[OnnxNetwork, dict[str, Any], str]:
+        """Return the network, what is known of it, and the digest of its weights."""
+        card = read_json(self._card_file)
+        if not isinstance(card, dict) or card.get("kind") != _KIND:
+            raise FormatError(f"{self._card_file} is not the card of a model that dmuh exported")
+        if card.get("version") != _VERSION:
+            raise FormatError(
+                f"{self.path} is version {card.get('version')} of a {_KIND}, this dmuh reads version {_VERSION}: "
+                "export it again"
+            )
+        if card.pop("checksum", None) != _checksum(card):
+            raise FormatError(f"{self._card_file} was altered after it was written: its checksum does not fit")
+        content = self.onnx_file.read_bytes() if self.onnx_file.is_file() else b""
+        if hashlib.sha256(content).hexdigest() != card["sha256"]["model.onnx"]:
+            raise FormatError(f"{self.onnx_file} is missing, cut short or altered: its checksum does not fit")
+        return OnnxNetwork(content), card["model"], card["digest"]
+
+
+def _checksum(card: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
