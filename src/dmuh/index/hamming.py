@@ -80,7 +80,8 @@ class HammingIndex:
             self._segments.append(Segment.build(as_words(codes), codes.ids, codes.n_bits))
             while len(self._segments) > 1 and len(self._segments[-2].ids) < _MERGE * len(self._segments[-1].ids):
                 self._segments[-2:] = [_merged(self._segments[-2:], codes.n_bits)]
-            self._sorted_ids = None
+            # stable: ids that are all but sorted, as where new ones are larger, take one pass
+            self._sorted_ids = np.sort(np.concatenate([self.ids, codes.ids]), kind="stable")
         return self
 
     def remove(self, ids: IdsLike) -> "HammingIndex":

@@ -1,6 +1,7 @@
 """Segment: an unchanging set of codes, each distinct code kept once with the ids that have it."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -137,13 +138,19 @@ class Segment:
 
     def _living(self, among: Ids | None) -> tuple[Mask, NDArray[np.int64]]:
         """Return which ids may be found, and how many of each code; both empty where all may."""
-        living = self.living
-        if among is not None:
-            asked = np.isin(self.ids, among)
-            living = living & asked if len(living) else asked
-        if not len(living):
-            return living, _NO_COUNTS
+        if among is None:
+            return self.living, self._alive
+        asked = np.isin(self.ids, among)
+        living = self.living & asked if len(self.living) else asked
+        return living, self._counted(living)
+
+    @cached_property
+    def _alive(self) -> NDArray[np.int64]:
+        """How many ids of each code are not removed, counted once for all searches; empty where none is removed."""
+        return self._counted(self.living) if len(self.living) else _NO_COUNTS
+
+    def _counted(self, living: Mask) -> NDArray[np.int64]:
         if not len(self.starts):
-            return living, living.astype(np.int64)
+            return living.astype(np.int64)
         running = np.concatenate([[0], np.cumsum(living)])
-        return living, np.diff(running[self.starts])
+        return np.diff(running[self.starts])
