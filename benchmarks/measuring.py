@@ -80,9 +80,9 @@ def table(rows: Sequence[dict[str, str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def memory_status(name: str) -> int:
-    """Return one of the kernel's figures of this process's memory, in kilobytes (Linux)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+def memory_status(name: str, process: int | str = "self") -> int:
+    """Return one of the kernel's figures of a process's memory, in kilobytes (Linux)."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])
     raise KeyError(name)

@@ -11,6 +11,7 @@
     ├── TrainingError         the training itself went wrong
     │   ├── DivergenceError   the loss ran away or is no longer a number
     │   └── CollapseError     all images got the same code
+    ├── RequestError          the service cannot do what a request asks for; it has the status of the answer
     └── MissingExtraError     an optional dependency is not installed (also an ImportError)
 
 The command line turns a DmuhError into its sentence and exit code 2; anything else is a bug and keeps its traceback.
@@ -63,6 +64,14 @@ class DivergenceError(TrainingError):
 
 class CollapseError(TrainingError):
     """All images got the same code."""
+
+
+class RequestError(DmuhError):
+    """The service cannot do what a request asks for; `status` is that of the HTTP answer."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
 
 
 class MissingExtraError(DmuhError, ImportError):

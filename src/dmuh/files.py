@@ -167,6 +167,15 @@ def load_arrays(path: Path, kind: str, version: int, *, memory_map: bool = False
     return ArrayFile(arrays, json.loads(about), checksum)
 
 
+def saved_checksum(path: Path) -> str:
+    """Return the checksum that stands in a file made by `save_arrays`, without reading the arrays."""
+    try:
+        with safe_open(path, framework="np") as file:
+            return str((file.metadata() or {}).get("checksum"))
+    except (SafetensorError, OSError) as error:
+        raise FormatError(f"{path} is missing, cut short or not a dmuh file: {error}") from error
+
+
 def _views(path: Path) -> dict[str, Array]:
     whole = np.memmap(path, dtype=np.uint8, mode="r")
     start = 8 + int(whole[:8].view("<u8")[0])

@@ -28,6 +28,7 @@ app.command("evaluate")(training.evaluate)
 app.command("bench")(benching.bench)
 app.command("report")(benching.report)
 app.command("export")(serving.export)
+app.command("serve")(serving.serve)
 app.command("demo")(training.demo)
 app.command("cache")(listing.cache)
 

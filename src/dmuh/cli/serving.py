@@ -1,18 +1,23 @@
-"""dmuh export."""
+"""dmuh export and serve."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from dmuh.cli import console
-from dmuh.cli.console import say, say_json
-from dmuh.errors import needs_torch
+from dmuh.cli.console import say, say_json, warn
+from dmuh.errors import ConfigError, MissingExtraError, RunError, needs_torch
 
 if TYPE_CHECKING:
     from dmuh.images import Images
+    from dmuh.server.guard import App, Limits
 
 _CALIBRATED = 512  # training images that 8-bit numbers are fitted to and measured on
+_TOKEN = 16  # characters that a token must have
+_RATE = 100  # requests a second of one client, where other machines reach the service
 
 
 def export(
@@ -42,6 +47,94 @@ def export(
         say(f"int8 changes {changes.flip_rate:.2%} of the bits of {changes.images} images it was not fitted to")
         if changes.uncertainty_correlation is not None:
             say(f"rank correlation of the images' uncertainty before and after: {changes.uncertainty_correlation:.2f}")
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(help="Folder of a finished run, or of `dmuh export`.")],
+    images: Annotated[Path | None, typer.Option(help="Folder of images; the folders in it are their labels.")] = None,
+    index: Annotated[Path | None, typer.Option(help="Instead: folder made by `dmuh index`.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Where the catalogue is kept; else in the index, or in IMAGES/.dmuh.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="DMUH_TOKEN", help="What clients must show, 16 characters or more.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name that browsers reach it by, such as a proxy's.")
+    ] = None,
+    megabytes: Annotated[float, typer.Option(min=0.001, help="Size of an upload at most.")] = 16,
+    megapixels: Annotated[float, typer.Option(min=0.001, help="Pixels of an uploaded image at most.")] = 50,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=0, help="Requests a second of one client, 0 for any number; else 100, and any on loopback."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Time that a request may take.")] = 30,
+) -> None:
+    """Serve a search page and an API over images.
+
+    Example: dmuh serve runs/photos --images photos, then open http://127.0.0.1:8000
+    """
+    if (images is None) == (index is None):
+        raise ConfigError("give the images to serve: a folder by --images, or what dmuh index made by --index")
+    try:
+        from dmuh.server.guard import Limits, is_loopback
+        from dmuh.server.running import address_of, bind, run
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
+            raise
+        raise MissingExtraError("serving", "serve") from error
+    if token is not None and len(token) < _TOKEN:
+        raise ConfigError(f"--token must have at least {_TOKEN} characters, got {len(token)}")
+    if token is None and not is_loopback(host):
+        raise ConfigError(f"other machines reach {host}: give the --token that they must show, or listen on 127.0.0.1")
+    limits = Limits(
+        host, tuple(allow_host or ()), token, int(megabytes * 1e6), int(megapixels * 1e6),
+        (0 if is_loopback(host) else _RATE) if rate is None else rate, seconds,
+    )  # fmt: skip
+    with bind(host, port) as opened, _application(model, images, index, state, limits) as (app, n_images):
+        run(app, opened, lambda: say(f"serving {n_images:,} images at {address_of(opened)} (Ctrl-C ends it)"))
+
+
+@contextmanager
+def _application(
+    model: Path, images: Path | None, index: Path | None, state: Path | None, limits: "Limits"
+) -> "Iterator[tuple[App, int]]":
+    """Yield the application over a folder or an index, and how many images it has."""
+    from dmuh.collection import Collection
+    from dmuh.encoder import Hasher
+    from dmuh.files import locked
+    from dmuh.images import BadImages
+    from dmuh.server import filling
+    from dmuh.server.api import create_app
+    from dmuh.server.metrics import Metrics
+    from dmuh.server.service import Service
+
+    hasher = Hasher.load(model)
+    if not hasher.takes_images:
+        raise ConfigError(f"{model} takes feature vectors, and only images can be served")
+    place = filling.Place(state or index or cast(Path, images) / ".dmuh")
+
+    def busy() -> None:
+        raise RunError(f"another process serves {place.path}")
+
+    with locked(place.lock, busy), place.open(hasher) as catalogue:
+        if index is not None:
+            root = filling.take_collection(catalogue, Collection(index), hasher)
+        else:
+            root, bad = cast(Path, images), BadImages()
+            new = filling.compare_folder(catalogue, root)
+            with console.counting_bar("encoding", len(new)) as progress:
+                filling.take_images(catalogue, root, new, hasher, bad, progress)
+            if len(bad):
+                warn(bad.summary())
+        metrics = Metrics()
+        service = Service(hasher, catalogue, root, place.added, most_pixels=limits.pixels, metrics=metrics)
+        try:
+            yield create_app(service, limits, metrics), len(service)
+        finally:
+            service.close()
 
 
 def _training_images(path: Path, data: Path | None) -> "Images":

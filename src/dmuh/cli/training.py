@@ -122,6 +122,7 @@ def demo(
     with needs_torch("the demo"):
         from dmuh.collection import Collection
         from dmuh.datasets import load_dataset
+        from dmuh.datasets.folder import write_folder
         from dmuh.report.page import write_run_page
         from dmuh.runs import Run
 
@@ -134,7 +135,8 @@ def demo(
     tell("2/4  encoding the other digits and indexing their codes …")
     evaluation = _evaluate(run, images)
     collection = Collection(out / "index")
-    collection.write(evaluation.database, images, run.path, run.load_model().checksum)
+    files = write_folder(images, evaluation.database.ids, out / "images")
+    collection.write(evaluation.database, files, run.path, run.load_model().checksum)
     index = collection.build_index()
     began = time.perf_counter()
     index.search(evaluation.query, 10)
@@ -147,6 +149,7 @@ def demo(
         say_json({"page": str(page.absolute()), "run": str(run.path), "map": evaluation.metrics.map})
         return
     _say_metrics(evaluation.metrics)
+    say(f"to search them in a browser: dmuh serve {run.path} --index {collection.path}")
     say(f"MAP {evaluation.metrics.map:.4f}")
 
 

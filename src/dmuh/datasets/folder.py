@@ -1,10 +1,14 @@
 """folder: images on disk, one folder a class; and `images`: a folder or list of files without labels."""
 
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from dmuh.datasets.base import Dataset, multi_hot
 from dmuh.errors import DataError
@@ -37,6 +41,23 @@ def load_images(sources: Sequence[Path]) -> Dataset:
             raise DataError(f"{source} does not exist")
         paths += [source] if source.is_file() else _images_below(source)
     return Dataset("images", paths, np.zeros((len(paths), 0), np.uint8), ())
+
+
+def write_folder(dataset: Dataset, positions: NDArray[np.int64], root: Path) -> Dataset:
+    """Write images that are arrays as files, one folder a class, at these positions; return the data set with paths.
+
+    A folder that is there is taken as it is: all of it is written, or none.
+    """
+    paths = [root / (dataset.label_text(n) or "none") / f"{n:05}.png" for n in range(len(dataset))]
+    if not root.exists():
+        partial = root.with_name(f".{root.name}")
+        shutil.rmtree(partial, ignore_errors=True)
+        for position in positions.tolist():
+            file = partial / paths[position].relative_to(root)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(dataset.images[position]).save(file)
+        partial.rename(root)
+    return replace(dataset, images=paths)
 
 
 def _images_below(root: Path) -> list[Path]:

@@ -6,11 +6,12 @@ uint8, the network normalises them itself.
 """
 
 from dmuh.images.augment import AUGMENTS, Augment, Preprocess
-from dmuh.images.pixels import SUFFIXES, ImageLike, Images, Pixels, find_images, name_of, read_pixels
+from dmuh.images.pixels import FORMATS, SUFFIXES, ImageLike, Images, Pixels, find_images, name_of, read_pixels, upright
 from dmuh.images.reader import BadImages, Batch, ImageReader, OnBadImage
 
 __all__ = [
     "AUGMENTS",
+    "FORMATS",
     "SUFFIXES",
     "Augment",
     "BadImages",
@@ -24,4 +25,5 @@ __all__ = [
     "find_images",
     "name_of",
     "read_pixels",
+    "upright",
 ]

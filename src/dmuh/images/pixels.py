@@ -18,7 +18,7 @@ Images = Sequence[ImageLike] | NDArray[np.uint8]  # an array holds one image a r
 Pixels = NDArray[np.uint8]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that would start another program
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that would start another program
 
 MAX_PIXELS = 89_000_000  # a larger image is refused: it would take half a gigabyte to decode
 # Pillow warns of large images on its own; here they are refused with a sentence instead.
@@ -42,16 +42,33 @@ def read_pixels(
     Without augmentation the crop is the centre; with it, `rng` decides what is taken and how it is changed.
     """
     changes = draw_changes(preprocess, augment, rng)
-    upright = _upright(image, changes.wanted(preprocess))
-    across, down = upright.width / preprocess.resize, upright.height / preprocess.resize
+    whole = upright(image, changes.wanted(preprocess))
+    across, down = whole.width / preprocess.resize, whole.height / preprocess.resize
     left, top, right, bottom = changes.box
     box = (left * across, top * down, right * across, bottom * down)
     side = (preprocess.size, preprocess.size)
-    square = upright.resize(side, Image.Resampling.BILINEAR, box=box)
+    square = whole.resize(side, Image.Resampling.BILINEAR, box=box)
     if changes.colours is not None:
         square = recoloured(square, changes.colours)
     pixels = np.asarray(square)
     return pixels[:, ::-1] if changes.mirrored else pixels
+
+
+def upright(image: ImageLike, wanted: int) -> Image.Image:
+    """Return the image as RGB the right way up, at least `wanted` pixels a side where it is that large."""
+    if isinstance(image, np.ndarray):
+        return _from_array(image)
+    try:
+        if isinstance(image, Image.Image):
+            return _rgb(ImageOps.exif_transpose(image))
+        source = io.BytesIO(image) if isinstance(image, bytes) else image
+        with Image.open(source, formats=FORMATS) as file:
+            if file.width * file.height > MAX_PIXELS:
+                raise Image.DecompressionBombError
+            file.draft("RGB", (wanted, wanted))  # JPEG: decode straight to a smaller size
+            return _rgb(ImageOps.exif_transpose(file))
+    except Exception as error:  # decoders raise nearly anything on broken files
+        raise ImageError(_reason(error)) from error
 
 
 def find_images(root: Path) -> list[Path]:
@@ -68,23 +85,6 @@ def find_images(root: Path) -> list[Path]:
                 elif Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file():
                     found.append(entry.path)
     return sorted(map(Path, found), key=lambda path: path.parts)
-
-
-def _upright(image: ImageLike, wanted: int) -> Image.Image:
-    """Return the image as RGB the right way up, at least `wanted` pixels a side where it is that large."""
-    if isinstance(image, np.ndarray):
-        return _from_array(image)
-    try:
-        if isinstance(image, Image.Image):
-            return _rgb(ImageOps.exif_transpose(image))
-        source = io.BytesIO(image) if isinstance(image, bytes) else image
-        with Image.open(source, formats=_FORMATS) as file:
-            if file.width * file.height > MAX_PIXELS:
-                raise Image.DecompressionBombError
-            file.draft("RGB", (wanted, wanted))  # JPEG: decode straight to a smaller size
-            return _rgb(ImageOps.exif_transpose(file))
-    except Exception as error:  # decoders raise nearly anything on broken files
-        raise ImageError(_reason(error)) from error
 
 
 def _rgb(image: Image.Image) -> Image.Image:

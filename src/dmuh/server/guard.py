@@ -1,0 +1,197 @@
+"""Guard: what every request has to pass before it is looked at, and what every answer carries.
+
+A page that someone else wrote may not use the service through a visitor's browser: the Host must be one that the
+service is known by, so that a name that is made to point here (DNS rebinding) does not help, and the Origin must be
+the service's own. Where other machines can reach it, a token has to be shown.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from dmuh.errors import RequestError
+from dmuh.server.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+COOKIE = "dmuh_session"
+_OPEN = {"/", "/page.css", "/page.js", "/icon.svg", "/healthz"}  # nothing of the collection is in these
+_CLIENTS = 10_000  # whose requests are counted at a time
+_HEADERS = [
+    (name.encode(), value.encode())
+    for name, value in {
+        "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+        "x-frame-options": "DENY",
+    }.items()
+]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a service allows.
+
+    host      address it listens on
+    names     further names that it is known by
+    token     that has to be shown, or None
+    bytes     of an upload
+    pixels    of an uploaded image
+    rate      requests a second of one client, 0 for any number; twice as many may come at once
+    seconds   that a request may take
+    """
+
+    host: str = "127.0.0.1"
+    names: tuple[str, ...] = ()
+    token: str | None = None
+    bytes: int = 16_000_000
+    pixels: int = 50_000_000
+    rate: float = 0
+    seconds: float = 30
+
+
+class Guard:
+    """An ASGI application around another, which only sees requests that may be answered."""
+
+    def __init__(self, app: App, limits: Limits, metrics: Metrics) -> None:
+        self._app = app
+        self._limits = limits
+        self._metrics = metrics
+        self._names = {"localhost", limits.host.lower(), *(name.lower() for name in limits.names)}
+        self._secrets = () if limits.token is None else (_hashed(limits.token), _hashed(session_of(limits.token)))
+        self._budgets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left, and since when
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it with a sentence."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 0
+
+        async def send_guarded(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        try:
+            self._check(scope)
+            async with asyncio.timeout(self._limits.seconds):
+                await self._app(scope, receive, send_guarded)
+        except RequestError as error:
+            await _refuse(send_guarded, error.status, str(error))
+        except TimeoutError:
+            log.warning("a request took longer than %g s", self._limits.seconds)
+            if not status:
+                await _refuse(send_guarded, 503, f"the request took longer than {self._limits.seconds:g} seconds")
+        except Exception:
+            log.exception("a request failed")
+            if not status:
+                await _refuse(send_guarded, 500, "the service failed, which is a mistake of its own; its log says more")
+        finally:
+            self._metrics.answered(scope, status, time.perf_counter() - began)
+
+    def _check(self, scope: Scope) -> None:
+        """Raise what is wrong with a request before its body is read."""
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get(b"host", "").lower()
+        if not self._is_ours(host):
+            raise RequestError(403, "this host name is not the service's: allow it by dmuh serve --allow-host")
+        is_open = scope["path"] in _OPEN  # anyone may link to these
+        foreign = headers.get(b"origin", f"http://{host}").lower() not in (f"http://{host}", f"https://{host}")
+        if foreign or (not is_open and headers.get(b"sec-fetch-site", "none") not in ("none", "same-origin")):
+            raise RequestError(403, "requests from the pages of others are not answered")
+        self._count(scope)
+        if not is_open and self._secrets and not self._has_token(headers):
+            raise RequestError(401, "a token is needed: send it as Authorization: Bearer TOKEN")
+
+    def _is_ours(self, authority: str) -> bool:
+        """Return whether a Host header names this service: by a known name, or by an address, which nobody can bend."""
+        try:
+            name = (urlsplit(f"//{authority}").hostname or "").rstrip(".")
+        except ValueError:
+            return False
+        if name in self._names:
+            return True
+        own, asked = _address(self._limits.host), _address(name)
+        if asked is None:
+            return False
+        return asked.is_loopback or own is None or not own.is_loopback
+
+    def _count(self, scope: Scope) -> None:
+        """Take one request off what the client has left."""
+        rate = self._limits.rate
+        if not rate:
+            return
+        client = scope["client"][0] if scope.get("client") else ""
+        now = time.monotonic()
+        left, since = self._budgets.pop(client, (2 * rate, now))
+        left = min(2 * rate, left + (now - since) * rate)
+        self._budgets[client] = (max(left - 1, 0), now)
+        if len(self._budgets) > _CLIENTS:
+            self._budgets.popitem(last=False)
+        if left < 1:
+            raise RequestError(429, f"more than {rate:g} requests a second: try again in a moment")
+
+    def _has_token(self, headers: dict[bytes, str]) -> bool:
+        """Return whether a request shows the token, or the cookie that was got by it, in a time that tells nothing."""
+        shown = headers.get(b"authorization", "")
+        cookies = (part.strip().partition("=") for part in headers.get(b"cookie", "").split(";"))
+        given = shown[7:] if shown[:7].lower() == "bearer " else next((v for k, _, v in cookies if k == COOKIE), "")
+        # both are compared, whichever was shown
+        matches = [hmac.compare_digest(_hashed(given), secret) for secret in self._secrets]
+        return any(matches)
+
+
+def session_of(token: str) -> str:
+    """Return what a browser keeps instead of the token, from which the token cannot be found."""
+    return hmac.digest(token.encode(), b"dmuh session", "sha256").hex()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def _hashed(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+async def _refuse(send: Send, status: int, sentence: str) -> None:
+    body = json.dumps({"error": sentence}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if status in (429, 503):
+        headers.append((b"retry-after", b"1"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

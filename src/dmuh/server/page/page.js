@@ -1,0 +1,279 @@
+// The page of the service. Views are in the address behind #, so that the browser's back button works:
+// #/ asks for an image, #/image/17 searches from an image of the collection, #/uncertain lists the least certain ones.
+
+const at = (id) => document.getElementById(id);
+const PAGE = 48; // images of a list that are fetched at a time
+let about = { labels: {}, n_bits: 0, high_bit_uncertainty: null };
+let upload = null; // the file that was searched with last
+let turn = 0; // counts the views: an answer that comes after the next one was asked for is dropped
+
+class Refused extends Error {
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+async function ask(path, options = {}) {
+  const response = await fetch(path, options).catch(() => {
+    throw new Refused(0, "The service does not answer.");
+  });
+  if (response.ok) return response.status === 204 ? null : response.json();
+  const { error } = await response.json().catch(() => ({ error: response.statusText }));
+  throw new Refused(response.status, error.charAt(0).toUpperCase() + error.slice(1) + ".");
+}
+
+function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+function say(text, wrong = false) {
+  at("status").textContent = text;
+  at("status").classList.toggle("wrong", wrong);
+}
+
+const counted = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+const rounded = (number) => (number === null ? "unknown" : number.toFixed(4));
+
+function parameters(values) {
+  const given = Object.entries({ label: at("label").value, ...values }).filter(([, value]) => value !== "");
+  return new URLSearchParams(given).toString();
+}
+
+const filters = () => parameters({ k: at("k").value, radius: at("radius").value });
+
+// ---- drawing ----
+
+function drawCode(query) {
+  const high = about.high_bit_uncertainty;
+  const unsure = query.bit_uncertainty;
+  const bits = [...query.bits].map((bit, n) => {
+    const cell = make("span", { className: `bit ${bit === "1" ? "one" : "zero"}` }, make("i"), make("b"));
+    if (unsure) {
+      cell.classList.toggle("unsure", unsure[n] > high);
+      cell.style.setProperty("--unsure", Math.min(1, unsure[n] / (2 * high || 1)));
+      cell.title = `bit ${n + 1} is ${bit}, uncertainty ${unsure[n]}`;
+    }
+    return cell;
+  });
+  const bytes = [];
+  for (let n = 0; n < bits.length; n += 8) bytes.push(make("span", { className: "byte" }, ...bits.slice(n, n + 8)));
+  at("code").replaceChildren(...bytes);
+  const many = bits.filter((cell) => cell.classList.contains("unsure")).length;
+  at("code").setAttribute("aria-label", `Code ${query.bits}, ${counted(many, "uncertain bit")}`);
+  const among = "among the 5% least certain of this collection; the bars show the uncertainty of each.";
+  const counts = many ? `${many} of ${bits.length} bits, in orange, ${many === 1 ? "is" : "are"}` : "No bit is";
+  at("code-facts").textContent = unsure ? `${counts} ${among}` : "This method does not know where it is unsure.";
+}
+
+function picture(image, source, alt) {
+  image.onload = () => image.classList.toggle("small", image.naturalWidth < 100);
+  image.onerror = () => image.parentElement.classList.add("missing");
+  image.alt = alt;
+  image.src = source;
+}
+
+function drawQuery(query, title, source) {
+  at("query-title").textContent = title;
+  const labels = query.labels?.length ? `Labelled ${query.labels.join(", ")}. ` : "";
+  at("query-facts").textContent = `${labels}Uncertainty of the image: ${rounded(query.uncertainty)}.`;
+  at("query-image").parentElement.classList.remove("missing");
+  picture(at("query-image"), source, title);
+  drawCode(query);
+  at("query").hidden = false;
+  at("ask").classList.add("asked");
+}
+
+function tile(image) {
+  const labels = image.labels.join(", ");
+  const away = image.distance === undefined ? "" : `, distance ${image.distance}`;
+  const from = make("button", { className: "from", title: image.path });
+  from.setAttribute("aria-label", `Search from image ${image.id}${labels && `, ${labels}`}${away}`);
+  const shown = make("img", { loading: "lazy" });
+  from.append(shown);
+  picture(shown, `/api/images/${image.id}/thumbnail`, "");
+  from.onclick = () => {
+    location.hash = `#/image/${image.id}`;
+  };
+  const facts = [`uncertainty ${rounded(image.uncertainty)}`];
+  if (away) facts.unshift(`distance ${image.distance}`);
+  const remove = make("button", { className: "delete", textContent: "✕", title: "Delete from the collection" });
+  remove.setAttribute("aria-label", `Delete image ${image.id}`);
+  const name = make("strong", { textContent: labels || image.path.split("/").pop() });
+  const item = make("li", {}, from, make("div", { className: "name" }, name, remove));
+  item.append(...facts.map((text) => make("div", { className: "fact", textContent: text })));
+  remove.onclick = () => confirmDelete(item, image, remove);
+  return item;
+}
+
+function confirmDelete(item, image, remove) {
+  if (remove.textContent === "✕") {
+    remove.textContent = "Delete?";
+    remove.onblur = () => {
+      remove.textContent = "✕";
+    };
+    return;
+  }
+  remove.disabled = true;
+  ask(`/api/images/${image.id}`, { method: "DELETE" })
+    .then(async () => {
+      item.remove();
+      await learn();
+      say(`Image ${image.id} is deleted; ${counted(about.images, "image")} left.`);
+      at("results-title").focus();
+    })
+    .catch(failed);
+}
+
+// ---- views ----
+
+function begin(title, { searching, uncertain = false }) {
+  at("to-search").toggleAttribute("aria-current", !uncertain);
+  at("to-uncertain").toggleAttribute("aria-current", uncertain);
+  at("ask").hidden = uncertain;
+  at("more").hidden = true;
+  for (const own of document.querySelectorAll(".search-only")) own.hidden = !searching;
+  at("results-title").textContent = title;
+  at("results").replaceChildren();
+  say("Looking …");
+  turn += 1;
+  return turn;
+}
+
+function drawMatches(answer) {
+  at("results").replaceChildren(...answer.matches.map(tile));
+  say(answer.matches.length ? `${counted(answer.matches.length, "image")}, nearest first.` : "No image is near.");
+}
+
+async function searchFrom(id) {
+  upload = null;
+  const own = begin("Nearest images", { searching: true });
+  const answer = await ask(`/api/search?id=${id}&${filters()}`);
+  if (own !== turn) return;
+  at("add").hidden = true;
+  drawQuery(answer.query, `Image ${id}`, `/api/images/${id}/thumbnail`);
+  drawMatches(answer);
+}
+
+async function searchUpload() {
+  const own = begin("Nearest images", { searching: true });
+  const type = upload.type || "application/octet-stream";
+  const answer = await ask(`/api/search?${filters()}`, { method: "POST", body: upload, headers: { "content-type": type } });
+  if (own !== turn) return;
+  URL.revokeObjectURL(at("query-image").src);
+  at("add").hidden = false;
+  drawQuery(answer.query, upload.name || "Your image", URL.createObjectURL(upload));
+  drawMatches(answer);
+}
+
+async function list(order, title, offset = 0) {
+  const uncertain = order === "uncertainty";
+  const own = offset ? turn : begin(title, { searching: false, uncertain });
+  const n = uncertain ? PAGE : 24;
+  const { images } = await ask(`/api/images?${parameters({ order, n, offset })}`);
+  if (own !== turn) return;
+  at("results").append(...images.map(tile));
+  const hint = uncertain ? "Those the model is least sure of come first: often mislabelled, cut off or odd." : "";
+  say(images.length || offset ? hint || "Some of the images: choose one to search from." : "There are no images yet.");
+  at("more").hidden = !uncertain || images.length < n;
+  at("more").onclick = () => list(order, title, offset + n).catch(failed);
+}
+
+async function learn() {
+  about = await ask("/api/about");
+  const chosen = at("label").value;
+  const labels = Object.entries(about.labels);
+  at("label").replaceChildren(
+    new Option("all", ""),
+    ...labels.map(([label, n]) => new Option(`${label} (${n.toLocaleString("en")})`, label)),
+  );
+  at("label").value = chosen in about.labels ? chosen : "";
+  at("known-labels").replaceChildren(...labels.map(([label]) => new Option(label)));
+  at("facts").textContent = `${counted(about.images, "image")} as codes of ${about.n_bits} bits, by ${about.method}.`;
+}
+
+function failed(error) {
+  say(error.message, true);
+  if (error.status === 401) at("token").showModal();
+  else if (!(error instanceof Refused)) throw error;
+}
+
+async function show() {
+  const image = /^#\/image\/(\d+)$/.exec(location.hash);
+  if (image) return searchFrom(image[1]);
+  if (location.hash === "#/uncertain") return list("uncertainty", "Least certain images");
+  if (upload) return searchUpload();
+  at("query").hidden = true;
+  at("ask").classList.remove("asked");
+  return list("random", "Where to begin");
+}
+
+const refresh = () => show().catch(failed);
+
+// ---- what a person does ----
+
+function take(file) {
+  if (!file) return;
+  upload = file;
+  if (location.hash === "#/") refresh();
+  else location.hash = "#/";
+}
+
+at("file").onchange = (event) => {
+  take(event.target.files[0]);
+  event.target.value = ""; // so that the same file can be chosen again
+};
+at("to-search").onclick = () => {
+  upload = null;
+  if (location.hash === "#/") refresh();
+};
+document.ondragover = (event) => {
+  event.preventDefault();
+  at("drop").classList.add("over");
+};
+document.ondragleave = () => at("drop").classList.remove("over");
+document.ondrop = (event) => {
+  event.preventDefault();
+  at("drop").classList.remove("over");
+  take(event.dataTransfer.files[0]);
+};
+document.onpaste = (event) => take([...event.clipboardData.files].find((file) => file.type.startsWith("image/")));
+at("filters").onchange = refresh;
+at("filters").onsubmit = (event) => event.preventDefault();
+at("add").onsubmit = async (event) => {
+  event.preventDefault();
+  const name = (upload.name || "").slice(0, 200);
+  const given = new URLSearchParams([["label", at("add-label").value], ["name", name]].filter(([, value]) => value));
+  const type = upload.type || "application/octet-stream";
+  try {
+    const image = await ask(`/api/images?${given}`, { method: "POST", body: upload, headers: { "content-type": type } });
+    await learn();
+    await searchUpload();
+    say(`Added as image ${image.id}; ${counted(about.images, "image")} now.`);
+  } catch (error) {
+    failed(error);
+  }
+};
+
+async function enter(token) {
+  await ask("/api/session", { method: "POST", headers: { authorization: `Bearer ${token}` } });
+  await learn();
+  await show();
+}
+
+at("token").querySelector("form").onsubmit = async (event) => {
+  event.preventDefault();
+  try {
+    await enter(at("token-text").value);
+    at("token").close();
+  } catch (error) {
+    at("token-status").textContent = error.status === 401 ? "This is not the token." : error.message;
+  }
+};
+
+window.onhashchange = refresh;
+const shown = /^#token=(.+)$/.exec(location.hash);
+if (shown) history.replaceState(null, "", "#/");
+(shown ? enter(decodeURIComponent(shown[1])) : learn().then(show)).catch(failed);

@@ -1,0 +1,154 @@
+"""Searcher: the indexes over a catalogue, and answers as JSON. All of it runs in one thread, that which searches."""
+
+import json
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dmuh.codes import Codes
+from dmuh.errors import RequestError
+from dmuh.index import Matches
+from dmuh.server.answers import code_json, image_json, shown_path
+from dmuh.server.catalogue import Catalogue, Row
+
+_LABELS = 64  # labels that have an index of their own at a time
+_FRAGMENTS = 16_384  # images whose part of an answer is kept, half a kilobyte each
+
+
+class Index(Protocol):
+    """What is needed of an index."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, codes: Codes) -> Any:
+        """Add codes."""
+
+    def remove(self, ids: Sequence[int]) -> Any:
+        """Remove codes by id."""
+
+    def search(self, queries: Codes, k: int) -> Matches:
+        """Return the k nearest codes of each query, nearest first, ties by id."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for up to `k` images: from an image of the catalogue, by its id or path, or from a code.
+
+    radius  the distance up to which images count
+    label   that they must have
+    """
+
+    k: int = 10
+    radius: int | None = None
+    label: str | None = None
+    id: int | None = None
+    path: str | None = None
+    code: Codes | None = None
+
+
+class Query(NamedTuple):
+    """The code that a search begins from, what is known of it as JSON, and its id if it is in the catalogue."""
+
+    code: bytes
+    about: str
+    id: int | None
+
+
+class Searcher:
+    """Answers searches, and takes changes of the catalogue into its indexes."""
+
+    def __init__(self, catalogue: Catalogue, make_index: Callable[[], Index]) -> None:
+        self._catalogue = catalogue
+        self._n_bits = catalogue.n_bits
+        self._make_index = make_index
+        self._whole = self._indexed(catalogue.codes())
+        self._by_label: OrderedDict[str, Index] = OrderedDict()
+        self._fragment = lru_cache(_FRAGMENTS)(self._read_fragment)  # a row never changes, and no id returns
+        zero = Codes(np.zeros((1, -(-self._n_bits // 8)), np.uint8), self._n_bits)
+        self._indexed(zero).search(zero, 1)  # kernels are compiled before a request waits for them
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def answer(self, searches: list[Search]) -> list[str | Exception]:
+        """Return the answers as JSON; those with the same label and k take one pass together."""
+        results: list[str | Exception] = [RequestError(404, "there is no such image")] * len(searches)
+        queries: dict[int, Query] = {}
+        groups: dict[tuple[str | None, int], list[int]] = defaultdict(list)
+        for position, search in enumerate(searches):
+            query = self._query(search)
+            if query is not None:
+                queries[position] = query
+                # an image of the catalogue finds itself too, which is no answer
+                groups[search.label, search.k + (query.id is not None)].append(position)
+        for (label, k), positions in groups.items():
+            packed = np.frombuffer(b"".join([queries[position].code for position in positions]), np.uint8)
+            codes = Codes(packed.reshape(len(positions), -1), self._n_bits)
+            matches = self._labelled(label).search(codes, k)
+            found = zip(matches.distances.tolist(), matches.ids.tolist(), strict=True)
+            for position, (distances, ids) in zip(positions, found, strict=True):
+                results[position] = self._json(searches[position], queries[position], distances, ids)
+        return results
+
+    def update(self, new: Sequence[Codes], gone: Sequence[Row], labels: set[str]) -> None:
+        """Take up what was added to and removed from the catalogue; `labels` are those that any of it had."""
+        for codes in new:
+            self._whole.add(codes)
+        if gone:
+            self._whole.remove([row.id for row in gone])
+        for label in labels | {label for row in gone for label in json.loads(row.labels)}:
+            self._by_label.pop(label, None)  # made anew when it is asked for
+
+    def _query(self, search: Search) -> Query | None:
+        if search.code is not None:
+            code, unsure = search.code, search.code.image_uncertainty
+            bits = None if code.uncertainty is None else code.uncertainty[0]
+            packed = code.bits[0].tobytes()
+            about = code_json(packed, self._n_bits, None if unsure is None else float(unsure[0]), bits)
+            return Query(packed, about, None)
+        id_ = search.id if search.path is None else self._id_of(search.path)
+        row = None if id_ is None else self._catalogue.row(id_)
+        return None if row is None else Query(row.code, image_json(row, self._n_bits), row.id)
+
+    def _id_of(self, path: str) -> int | None:
+        """Return the id of the image with a path; it is compared, never opened."""
+        found = self._catalogue.id_of(path, added=False)
+        prefix = shown_path("", added=True)
+        if found is None and path.startswith(prefix):
+            found = self._catalogue.id_of(path.removeprefix(prefix), added=True)
+        return found
+
+    def _json(self, search: Search, query: Query, distances: list[int], ids: list[int]) -> str:
+        reach = self._n_bits if search.radius is None else search.radius
+        matches: list[str] = []
+        for distance, id_ in zip(distances, ids, strict=True):
+            if id_ == query.id or distance > reach or len(matches) == search.k:
+                continue
+            fragment = self._fragment(id_)
+            if fragment is not None:  # else it was deleted a moment ago
+                matches.append(f'{{"distance":{distance},{fragment}}}')
+        return f'{{"query":{{{query.about}}},"matches":[{",".join(matches)}]}}'
+
+    def _read_fragment(self, id_: int) -> str | None:
+        row = self._catalogue.row(id_)
+        return None if row is None else image_json(row, self._n_bits)
+
+    def _labelled(self, label: str | None) -> Index:
+        """Return the index of all images, or of those with a label."""
+        if label is None:
+            return self._whole
+        if label not in self._by_label:
+            self._by_label[label] = self._indexed(self._catalogue.codes(label))
+            if len(self._by_label) > _LABELS:
+                self._by_label.popitem(last=False)
+        self._by_label.move_to_end(label)
+        return self._by_label[label]
+
+    def _indexed(self, codes: Codes) -> Index:
+        index = self._make_index()
+        index.add(codes)
+        return index
