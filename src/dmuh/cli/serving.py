@@ -64,8 +64,8 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A name that browsers reach it by, such as a proxy's.")
     ] = None,
-    megabytes: Annotated[float, typer.Option(min=0.001, help="Size of an upload at most.")] = 16,
-    megapixels: Annotated[float, typer.Option(min=0.001, help="Pixels of an uploaded image at most.")] = 50,
+    megabytes: Annotated[float, typer.Option(min=0.0001, help="Size of an upload at most.")] = 16,
+    megapixels: Annotated[float, typer.Option(min=0.0001, help="Pixels of an uploaded image at most.")] = 50,
     rate: Annotated[
         float | None,
         typer.Option(min=0, help="Requests a second of one client, 0 for any number; else 100, and any on loopback."),

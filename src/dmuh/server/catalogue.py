@@ -187,8 +187,11 @@ class Catalogue:
         first, last = (self._read(f"SELECT {end}(id) FROM {table}", known).fetchone()[0] for end in ("min", "max"))
         if first is None:
             return []
+        rng = np.random.default_rng(seed)
+        few = last - first < 4 * n  # then all are looked at, else those that come next behind random ids
+        starts = rng.permutation(np.arange(first, last + 1)) if few else rng.integers(first, last, 2 * n, endpoint=True)
         ids = {}  # a dictionary keeps the order in which they were drawn
-        for start in np.random.default_rng(seed).integers(first, last, 2 * n, endpoint=True).tolist():
+        for start in starts.tolist():
             (id_,) = self._read(f"SELECT min(id) FROM {table} AND id >= ?", (*known, start)).fetchone()
             ids[id_] = self.row(id_)
         return [row for row in ids.values() if row is not None][:n]

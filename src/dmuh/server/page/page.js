@@ -136,14 +136,19 @@ function begin(title, { searching, uncertain = false }) {
   at("more").hidden = true;
   for (const own of document.querySelectorAll(".search-only")) own.hidden = !searching;
   at("results-title").textContent = title;
-  at("results").replaceChildren();
+  at("results").setAttribute("aria-busy", "true"); // what was found before stays until the answer is here
   say("Looking …");
   turn += 1;
   return turn;
 }
 
+function drawTiles(images) {
+  at("results").replaceChildren(...images.map(tile));
+  at("results").removeAttribute("aria-busy");
+}
+
 function drawMatches(answer) {
-  at("results").replaceChildren(...answer.matches.map(tile));
+  drawTiles(answer.matches);
   say(answer.matches.length ? `${counted(answer.matches.length, "image")}, nearest first.` : "No image is near.");
 }
 
@@ -174,7 +179,8 @@ async function list(order, title, offset = 0) {
   const n = uncertain ? PAGE : 24;
   const { images } = await ask(`/api/images?${parameters({ order, n, offset })}`);
   if (own !== turn) return;
-  at("results").append(...images.map(tile));
+  if (offset) at("results").append(...images.map(tile));
+  else drawTiles(images);
   const hint = uncertain ? "Those the model is least sure of come first: often mislabelled, cut off or odd." : "";
   say(images.length || offset ? hint || "Some of the images: choose one to search from." : "There are no images yet.");
   at("more").hidden = !uncertain || images.length < n;
@@ -210,7 +216,12 @@ async function show() {
   return list("random", "Where to begin");
 }
 
-const refresh = () => show().catch(failed);
+function lost(error) {
+  drawTiles([]);
+  failed(error);
+}
+
+const refresh = () => show().catch(lost);
 
 // ---- what a person does ----
 
@@ -276,4 +287,4 @@ at("token").querySelector("form").onsubmit = async (event) => {
 window.onhashchange = refresh;
 const shown = /^#token=(.+)$/.exec(location.hash);
 if (shown) history.replaceState(null, "", "#/");
-(shown ? enter(decodeURIComponent(shown[1])) : learn().then(show)).catch(failed);
+(shown ? enter(decodeURIComponent(shown[1])) : learn().then(show)).catch(lost);

@@ -1,0 +1,62 @@
+"""Services for tests: in this process, or as a process of their own."""
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from starlette.testclient import TestClient
+
+from dmuh import Hasher
+from dmuh.images import BadImages
+from dmuh.server.api import create_app
+from dmuh.server.filling import Place, compare_folder, take_images
+from dmuh.server.guard import Limits
+from dmuh.server.metrics import Metrics
+from dmuh.server.service import Service
+
+
+@contextmanager
+def client_of(hasher: Hasher, root: Path, state: Path, **limits) -> Iterator[TestClient]:
+    """Serve the images of a folder in this process."""
+    place, own, metrics = Place(state), Limits(**limits), Metrics()
+    with place.open(hasher) as catalogue:
+        take_images(catalogue, root, compare_folder(catalogue, root), hasher, BadImages())
+        service = Service(hasher, catalogue, root, place.added, most_pixels=own.pixels, metrics=metrics)
+        try:
+            app = create_app(service, own, metrics)
+            with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+                yield client
+        finally:
+            service.close()
+
+
+class Server:
+    """A service as a process of its own."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = [sys.executable, "-m", "dmuh.cli", "serve", *map(str, arguments), "--port", "0"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.line = self.process.stdout.readline()
+        assert " at http" in self.line, self.process.communicate()[1]
+        self.address = self.line.split(" at ")[1].split()[0]
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.communicate(timeout=30)
+
+
+def picture(kind: str = "PNG", size: tuple[int, int] = (28, 28), seed: int = 0) -> bytes:
+    """An image file of noise."""
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()

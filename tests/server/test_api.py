@@ -1,0 +1,340 @@
+"""The API, asked over HTTP in this process."""
+
+import io
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+from mutants import mutants
+from PIL import Image
+from serving import client_of, picture
+
+from dmuh import HammingIndex
+
+PNG = {"content-type": "image/png"}
+
+
+def get(client, route, status=200, /, **parameters):
+    answer = client.get(route, params=parameters)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def search(client, status=200, /, **parameters):
+    return get(client, "/api/search", status, **parameters)
+
+
+def upload(client, content, status=200, route="/api/search", /, headers=PNG, **parameters):
+    answer = client.post(route, content=content, headers=headers, params=parameters)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def ids(answer):
+    return [match["id"] for match in answer["matches"]]
+
+
+def test_the_nearest_images_of_one_in_the_collection(client, digit_hasher, folder):
+    paths = sorted(folder.rglob("*.png"))
+    codes = digit_hasher.encode(paths, ids=range(1, 21))
+    answer = search(client, id=4, k=5)
+    assert answer["query"]["id"] == 4
+    assert answer["query"]["path"] == "ones/03.png"
+    expected = HammingIndex().add(codes).search(codes[3:4], 6)
+    others = [(d, i) for d, i in zip(expected.distances[0], expected.ids[0], strict=True) if i != 4][:5]
+    assert [(match["distance"], match["id"]) for match in answer["matches"]] == others
+    assert search(client, path="ones/03.png", k=5) == answer
+    first = answer["matches"][0]
+    assert sorted(first) == [
+        "bit_uncertainty", "bits", "distance", "id", "labels", "metadata", "path", "uncertainty"
+    ]  # fmt: skip
+    row = first["id"] - 1
+    assert first["bits"] == "".join(map(str, codes.unpack()[row]))
+    np.testing.assert_allclose(first["bit_uncertainty"], codes.uncertainty[row], atol=5.1e-5)
+    assert first["uncertainty"] == pytest.approx(codes.image_uncertainty[row], abs=1e-6)
+
+
+def test_the_nearest_images_of_an_upload(client, digit_hasher, folder):
+    content = (folder / "zeros" / "05.png").read_bytes()
+    answer = upload(client, content, k=3)
+    assert answer["matches"][0]["distance"] == 0
+    assert "zeros/05.png" in [match["path"] for match in answer["matches"]]
+    assert answer["query"]["bits"] == "".join(map(str, digit_hasher.encode(content).unpack()[0]))
+    assert "id" not in answer["query"]
+    for kind in ("JPEG", "WEBP", "GIF"):
+        assert len(upload(client, picture(kind), headers={"content-type": f"image/{kind.lower()}"})["matches"]) == 10
+
+
+def test_k_radius_and_label_leave_fewer(client):
+    everything = search(client, id=4, k=1000)
+    assert len(everything["matches"]) == 19
+    assert ids(search(client, id=4, k=2)) == ids(everything)[:2]
+    radius = everything["matches"][7]["distance"]
+    near = search(client, id=4, k=1000, radius=radius)
+    assert ids(near) == [match["id"] for match in everything["matches"] if match["distance"] <= radius]
+    assert len(ids(near)) < 19
+    zeros = search(client, id=4, k=1000, label="zeros")
+    assert ids(zeros) == [match["id"] for match in everything["matches"] if match["labels"] == ["zeros"]]
+    assert search(client, id=4, label="cats")["matches"] == []
+    assert ids(upload(client, picture(), label="ones", k=4)) != ids(upload(client, picture(), label="zeros", k=4))
+
+
+@pytest.mark.parametrize(("parameters", "words"), [
+    ({}, "give the id or the path"),
+    ({"id": 1, "path": "x"}, "and not both"),
+    ({"id": "x"}, "id: input should be a valid integer"),
+    ({"id": -1}, "id: input should be greater than or equal to 0, got '-1'"),
+    ({"id": 2**63}, "id: "),
+    ({"id": 1, "k": 0}, "k: input should be greater than or equal to 1, got '0'"),
+    ({"id": 1, "k": 1001}, "k: input should be less than or equal to 1000"),
+    ({"id": 1, "radius": -1}, "radius: "),
+    ({"id": 1, "label": "x" * 201}, "label: "),
+])  # fmt: skip
+def test_wrong_parameters_are_one_sentence(client, parameters, words):
+    error = search(client, 422, **parameters)["error"]
+    assert words in error
+    assert "\n" not in error
+
+
+@pytest.mark.parametrize("path", ["nowhere.png", "/etc/passwd", "../state/catalogue.sqlite", "ones/../ones/03.png", "",
+                                  "ones", "added/x.png", "ones/03.png\0", "http://127.0.0.1/x.png", "file:///etc/passwd",
+                                  "\ufffd"])  # fmt: skip
+def test_a_path_is_compared_and_never_opened(client, path):
+    assert search(client, 404, path=path) == {"error": "there is no such image"}
+
+
+def test_an_image_is_added_found_and_deleted(client, folder, tmp_path):
+    content = picture(seed=3)
+    added = upload(client, content, 201, "/api/images", label=["new", "ones"], name="noise.png")
+    assert added["labels"] == ["new", "ones"]
+    assert added["metadata"] == {"name": "noise.png"}
+    assert re.fullmatch(r"added/[0-9a-f]{32}\.png", added["path"])
+    assert get(client, f"/api/images/{added['id']}") == added
+    assert added["id"] in ids(upload(client, content))
+    assert ids(upload(client, content, label="new")) == [added["id"]]
+    assert added["id"] in ids(upload(client, content, label="ones", k=20))
+    assert search(client, path=added["path"])["query"] == added
+    assert get(client, "/api/about")["images"] == 21
+    assert get(client, "/api/about")["labels"] == {"new": 1, "ones": 11, "zeros": 10}
+    assert client.get(f"/api/images/{added['id']}/file").content == content
+    assert client.delete(f"/api/images/{added['id']}").status_code == 204
+    assert added["id"] not in ids(upload(client, content, k=100))
+    assert upload(client, content, label="new")["matches"] == []
+    assert list((tmp_path / "state" / "added").iterdir()) == []
+    for path in ("", "/file", "/thumbnail"):
+        assert client.get(f"/api/images/{added['id']}{path}").status_code == 404
+    assert client.delete(f"/api/images/{added['id']}").json() == {"error": f"there is no image {added['id']}"}
+    assert upload(client, content, 201, "/api/images")["id"] > added["id"]
+
+
+def test_deleting_leaves_the_collections_own_file(client, folder):
+    assert client.delete("/api/images/4").status_code == 204
+    assert (folder / "ones" / "03.png").exists()
+    assert search(client, 404, id=4) == {"error": "there is no such image"}
+    assert 4 not in ids(search(client, id=5, k=100))
+    assert get(client, "/api/about")["images"] == 19
+
+
+def test_what_was_changed_is_there_after_a_restart(digit_hasher, folder, tmp_path):
+    content = picture(seed=9)
+    with client_of(digit_hasher, folder, tmp_path / "state") as client:
+        id_ = upload(client, content, 201, "/api/images")["id"]
+        client.delete("/api/images/1")
+    with client_of(digit_hasher, folder, tmp_path / "state") as client:
+        assert id_ in ids(upload(client, content))
+        assert get(client, "/api/images/1", 404)
+        assert get(client, "/api/about")["images"] == 20
+
+
+def test_lists_of_images(client):
+    everything = get(client, "/api/images", n=100, order="uncertainty")["images"]
+    unsure = [image["uncertainty"] for image in everything]
+    assert unsure == sorted(unsure, reverse=True)
+    assert len(everything) == 20
+    assert get(client, "/api/images", n=5, offset=3, order="uncertainty")["images"] == everything[3:8]
+    assert [image["id"] for image in get(client, "/api/images", n=3, label="zeros")["images"]] == [11, 12, 13]
+    assert len(get(client, "/api/images", order="random", n=5)["images"]) == 5
+    assert get(client, "/api/images", 422, order="size")["error"].startswith("order: ")
+    assert get(client, "/api/images", 422, n=201)["error"].startswith("n: ")
+
+
+def test_thumbnails_and_files(client, folder):
+    big = Image.linear_gradient("L").resize((900, 300)).convert("RGB")
+    buffer = io.BytesIO()
+    big.save(buffer, "JPEG")
+    id_ = upload(client, buffer.getvalue(), 201, "/api/images", headers={"content-type": "image/jpeg"})["id"]
+    answer = client.get(f"/api/images/{id_}/thumbnail")
+    assert answer.headers["content-type"] == "image/webp"
+    assert "immutable" in answer.headers["cache-control"]
+    with Image.open(io.BytesIO(answer.content)) as small:
+        assert small.size == (256, 85)
+    with Image.open(io.BytesIO(client.get("/api/images/1/thumbnail").content)) as small:
+        np.testing.assert_array_equal(np.asarray(small)[..., 0], np.asarray(Image.open(folder / "ones" / "00.png")))
+    file = client.get("/api/images/1/file")
+    assert file.headers["content-type"] == "image/png"
+    assert file.content == (folder / "ones" / "00.png").read_bytes()
+
+
+def test_files_that_became_links_pipes_or_something_else_are_not_shown(client, folder, tmp_path):
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(picture(seed=1))
+    (folder / "ones" / "00.png").unlink()
+    (folder / "ones" / "00.png").symlink_to(secret)
+    (folder / "ones" / "01.png").unlink()
+    os.mkfifo(folder / "ones" / "01.png")
+    (folder / "ones" / "02.png").write_text("#!/bin/sh")
+    (folder / "ones" / "03.png").unlink()
+    shutil.rmtree(folder / "zeros")
+    (folder / "zeros").symlink_to(tmp_path)
+    for id_ in (1, 2, 3, 4, 11):
+        for what in ("file", "thumbnail"):
+            answer = client.get(f"/api/images/{id_}/{what}")
+            assert answer.status_code == 404
+            assert str(tmp_path) not in answer.text
+            assert str(folder) not in answer.text
+
+
+@pytest.mark.parametrize("kind", ["multipart/form-data; boundary=x", "text/plain", "application/json"])
+def test_bodies_that_are_no_image_are_told_how(client, kind):
+    assert "--data-binary" in upload(client, picture(), 415, headers={"content-type": kind})["error"]
+
+
+def test_uploads_have_so_many_bytes_and_pixels(digit_hasher, folder, tmp_path):
+    with client_of(digit_hasher, folder, tmp_path / "state", bytes=3000, pixels=900) as client:
+        upload(client, picture(size=(30, 30)))
+        assert upload(client, picture(size=(30, 31)), 413)["error"] == "an image may have 900 pixels at most"
+        large = picture(size=(90, 90))
+        assert len(large) > 3000
+        assert upload(client, large, 413)["error"] == "an upload may have 3,000 bytes at most"
+
+        def chunks():  # without a length
+            yield from (large[n : n + 500] for n in range(0, len(large), 500))
+
+        assert upload(client, chunks(), 413)["error"] == "an upload may have 3,000 bytes at most"
+        assert upload(client, picture(size=(30, 31)), 413, "/api/images")["error"]
+
+
+def test_a_hundred_mutated_uploads_are_refused_and_the_service_goes_on(client):
+    for name, content in mutants(100, seed=1):
+        for path in ("/api/search", "/api/images"):
+            answer = client.post(path, content=content, headers=PNG)
+            assert 400 <= answer.status_code < 500, name
+            assert answer.json()["error"]
+    assert get(client, "/api/about")["images"] == 20
+    assert len(upload(client, picture())["matches"]) == 10
+
+
+def test_labels_and_names_are_bounded(client):
+    for parameters in ({"label": ""}, {"label": "x" * 201}, {"label": ["x"] * 21}, {"name": "x" * 201}):
+        upload(client, picture(), 422, "/api/images", **parameters)
+    strange = "<script>alert('ü')</script>\u2028"
+    assert upload(client, picture(), 201, "/api/images", label=[strange, strange])["labels"] == [strange, strange]
+    assert get(client, "/api/about")["labels"][strange] == 1
+
+
+def test_what_is_served_and_how_it_does(client):
+    about = get(client, "/api/about")
+    assert (about["method"], about["backbone"], about["n_bits"]) == ("dmuh", "smallconv", 20)
+    assert about["labels"] == {"ones": 10, "zeros": 10}
+    assert 0 < about["high_bit_uncertainty"] < 10
+    assert get(client, "/healthz") == {"status": "ok"}
+    search(client, id=1)
+    client.get("/nowhere/at/all")
+    text = client.get("/metrics").text
+    assert 'dmuh_requests_total{method="GET",route="/api/search",status="200"} 1.0' in text
+    assert 'dmuh_requests_total{method="any",route="none",status="404"} 1.0' in text
+    assert "dmuh_images 20.0" in text
+    assert 'dmuh_batch_size_count{work="search"} 1.0' in text
+    assert "nowhere" not in text
+
+
+def test_methods_without_uncertainty_are_served_too(digits, folder, tmp_path):
+    from dmuh import Hasher, configure, train
+
+    settings = {"method": "csq", "epochs": 1, "bits": 8, "query": 5, "train": 16, "image_size": 16}
+    run = train(configure(settings), tmp_path / "run", dataset=digits)
+    with client_of(Hasher.load(run.path), folder, tmp_path / "state") as client:
+        first = search(client, id=1)["matches"][0]
+        assert first["uncertainty"] is first["bit_uncertainty"] is None
+        assert get(client, "/api/about")["high_bit_uncertainty"] is None
+        assert len(get(client, "/api/images", order="uncertainty")["images"]) == 20
+
+
+def test_an_empty_collection_can_be_filled(digit_hasher, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with client_of(digit_hasher, tmp_path / "empty", tmp_path / "state") as client:
+        assert upload(client, picture())["matches"] == []
+        id_ = upload(client, picture(), 201, "/api/images")["id"]
+        assert ids(upload(client, picture())) == [id_]
+        assert client.delete(f"/api/images/{id_}").status_code == 204
+        assert upload(client, picture())["matches"] == []
+        assert get(client, "/api/images")["images"] == get(client, "/api/images", order="random")["images"] == []
+
+
+def test_the_description_has_every_route_with_examples(client):
+    description = client.get("/openapi.json").json()
+    routes = {(method, path) for path, methods in description["paths"].items() for method in methods}
+    assert routes == {
+        ("get", "/api/about"), ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
+        ("post", "/api/images"), ("get", "/api/images/{id}"), ("delete", "/api/images/{id}"),
+        ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/thumbnail"), ("post", "/api/session"),
+        ("get", "/healthz"), ("get", "/metrics"),
+    }  # fmt: skip
+    schemas = description["components"]["schemas"]
+    assert schemas["Match"]["properties"]["distance"]["examples"] == [3]
+    content = description["paths"]["/api/search"]["post"]["requestBody"]["content"]
+    assert "image/jpeg" in content
+    assert "--data-binary" in description["info"]["description"]
+
+
+def test_the_page_is_made_of_files_of_its_own(client):
+    page = client.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    links = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert sorted(links) == ["/icon.svg", "/openapi.json", "/page.css", "/page.js"]
+    for link in links:
+        assert client.get(link).status_code == 200
+    assert "style=" not in page.text
+    for text in (client.get("/page.js").text, client.get("/page.css").text):
+        assert "//cdn" not in text
+        assert "http" not in re.sub(r"//.*", "", text)
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "delete", "patch", "options"])
+def test_unknown_routes_are_one_sentence(client, method):
+    answer = getattr(client, method)("/api/nothing")
+    assert (answer.status_code, answer.json()) == (404, {"error": "not found"})
+    assert getattr(client, method)("/api/about").status_code == (200 if method == "get" else 405)
+
+
+def test_a_browser_gets_a_cookie_for_the_token(digit_hasher, folder, tmp_path):
+    token = "a token of some length"
+    with client_of(digit_hasher, folder, tmp_path / "state", token=token) as client:
+        assert client.post("/api/session").status_code == 401
+        answer = client.post("/api/session", headers={"authorization": f"Bearer {token}"})
+        assert answer.status_code == 204
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert token not in cookie
+        assert client.get("/api/about").status_code == 200  # the client keeps the cookie
+        client.cookies.clear()
+        assert client.get("/api/about").status_code == 401
+
+
+def test_a_failure_is_a_sentence_without_a_path(client, monkeypatch, caplog):
+    def fail(*_):
+        raise OSError(28, "No space left on device", "/home/someone/state")
+
+    monkeypatch.setattr("dmuh.server.writer.written_whole", fail)
+    answer = client.post("/api/images", content=picture(), headers=PNG)
+    assert answer.status_code == 500
+    assert "/home" not in answer.text
+    assert "No space left" in caplog.text
+    monkeypatch.undo()
+    assert get(client, "/api/about")["images"] == 20
+    upload(client, picture(), 201, "/api/images")
+    assert json.loads(client.get("/healthz").text) == {"status": "ok"}

@@ -1,0 +1,89 @@
+"""Items of concurrent requests are worked on together, and each request gets its own."""
+
+import asyncio
+import threading
+
+import pytest
+
+from dmuh.errors import RequestError
+from dmuh.server.batcher import Batcher
+
+
+def test_what_comes_meanwhile_is_worked_on_together():
+    sizes, threads = [], set()
+    gate = threading.Event()
+
+    def work(items):
+        threads.add(threading.current_thread().name)
+        if len(sizes) == 1:
+            gate.wait(10)
+        return [item * 10 for item in items]
+
+    batcher = Batcher("test", work, most=6, seen=sizes.append)
+
+    async def ask():
+        tasks = [asyncio.create_task(batcher.ask(n)) for n in range(15)]
+        await asyncio.sleep(0.05)
+        gate.set()
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(ask()) == [n * 10 for n in range(15)]
+    assert sizes == [1, 6, 6, 2]
+    assert len(threads) == 1
+    assert threads != {threading.current_thread().name}
+    batcher.close()
+
+
+def test_one_items_error_is_its_own():
+    batcher = Batcher("test", lambda items: [ValueError(str(n)) if n % 2 else n for n in items])
+
+    async def ask():
+        return await asyncio.gather(*(batcher.ask(n) for n in range(4)), return_exceptions=True)
+
+    first, second, third, fourth = asyncio.run(ask())
+    assert (first, third) == (0, 2)
+    assert (repr(second), repr(fourth)) == ("ValueError('1')", "ValueError('3')")
+    batcher.close()
+
+
+def test_work_that_fails_fails_for_all_and_goes_on():
+    calls = []
+
+    def work(items):
+        calls.append(items)
+        if len(calls) == 1:
+            raise OSError("no space")
+        return items
+
+    batcher = Batcher("test", work)
+
+    async def ask():
+        with pytest.raises(OSError, match="no space"):
+            await batcher.ask(1)
+        return await batcher.ask(2)
+
+    assert asyncio.run(ask()) == 2
+    batcher.close()
+
+
+def test_too_many_waiting_are_refused_and_those_who_left_are_passed_over():
+    gate = threading.Event()
+
+    def work(items):
+        gate.wait(10)
+        return items
+
+    batcher = Batcher("test", work, most=1, waiting=2)
+
+    async def ask():
+        tasks = [asyncio.create_task(batcher.ask(n)) for n in range(3)]  # one is worked on, two wait
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError, match="too many requests are waiting") as caught:
+            await batcher.ask(3)
+        tasks[1].cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        return caught.value.status, await asyncio.gather(tasks[0], tasks[2])
+
+    assert asyncio.run(ask()) == (503, [0, 2])
+    batcher.close()

@@ -1,0 +1,249 @@
+"""The page, used as people use it: in a real Chromium, by mouse, finger and keyboard."""
+
+import re
+import shutil
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from serving import Server, picture
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
+TOKEN = "a token of some length"
+# as root, and without calls to its makers
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--no-first-run"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["sync_api.Browser"]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server(model, photos, tmp_path_factory) -> Iterator[Server]:
+    """A service over twenty images, which tests do not change."""
+    with Server(model, "--images", photos, "--state", tmp_path_factory.mktemp("page") / "state") as running:
+        yield running
+
+
+@pytest.fixture
+def own_server(model, folder, tmp_path) -> Iterator[Server]:
+    """A service that the test may change."""
+    with Server(model, "--images", folder, "--state", tmp_path / "state") as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser, server) -> Iterator["sync_api.Page"]:
+    with watched(browser, server) as page:
+        page.goto(server.address)
+        yield page
+
+
+@pytest.fixture
+def own_page(browser, own_server) -> Iterator["sync_api.Page"]:
+    with watched(browser, own_server) as page:
+        page.goto(own_server.address)
+        yield page
+
+
+class watched:  # noqa: N801
+    """A page that may not report anything beside what is expected, nor ask others for anything."""
+
+    def __init__(self, browser, server, reports=(), **options) -> None:
+        self.expected = list(reports)
+        self.page = browser.new_page(**{"viewport": {"width": 1100, "height": 900}, **options})
+        self.page.set_default_timeout(20_000)
+        self.reports: list[str] = []
+        self.asked: set[str] = set()
+        self.server = server
+        self.page.on("console", lambda message: self.reports.append(message.text))
+        self.page.on("pageerror", lambda error: self.reports.append(str(error)))
+        self.page.on("request", lambda request: self.asked.add(request.url))
+
+    def __enter__(self):
+        return self.page
+
+    def __exit__(self, kind, *_) -> None:
+        self.page.close()
+        if kind is None:
+            assert self.reports == self.expected
+            foreign = {url for url in self.asked if not url.startswith((self.server.address, "blob:"))}
+            assert foreign == set()
+
+
+def texts(page, selector: str) -> list[str]:
+    return page.locator(selector).all_inner_texts()
+
+
+def expect(page, selector: str):
+    return sync_api.expect(page.locator(selector))
+
+
+def api(server, path: str) -> dict:
+    return httpx2.get(f"{server.address}{path}").json()
+
+
+def test_upload_click_filter_and_delete(own_page, own_server, folder):
+    page, server = own_page, own_server
+    expect(page, "#facts").to_have_text("20 images as codes of 20 bits, by dmuh.")
+    expect(page, "#results li").to_have_count(20)
+    page.set_input_files("#file", folder / "ones" / "03.png")
+    expect(page, "#query-title").to_have_text("03.png")
+    expect(page, "#status").to_have_text("20 images, nearest first.")
+    assert "distance 0" in texts(page, "#results li:first-child .fact")[0]
+    distances = [int(text.split()[1]) for text in texts(page, "#results .fact") if text.startswith("distance")]
+    assert distances == sorted(distances)
+
+    found = page.locator("#results .from").nth(5)
+    id_ = int(re.search(r"image (\d+)", found.get_attribute("aria-label"))[1])
+    found.click()
+    expect(page, "#query-title").to_have_text(f"Image {id_}")
+    expect(page, "#status").to_have_text("19 images, nearest first.")
+    assert page.url.endswith(f"#/image/{id_}")
+
+    page.select_option("#label", "zeros")
+    expect(page, "#status").to_have_text(re.compile(r"^(9|10) images"))
+    assert set(texts(page, "#results .name strong")) == {"zeros"}
+    page.fill("#radius", "0")
+    page.keyboard.press("Enter")
+    near = api(server, f"/api/search?id={id_}&label=zeros&radius=0")["matches"]
+    expect(page, "#results li").to_have_count(len(near))
+    page.fill("#radius", "")
+    page.keyboard.press("Enter")
+    page.select_option("#label", "")
+    expect(page, "#results li").to_have_count(19)
+
+    first = page.locator("#results li").first
+    gone = int(re.search(r"\d+", first.locator(".delete").get_attribute("aria-label"))[0])
+    first.locator(".delete").click()
+    expect(page, "#results li:first-child .delete").to_have_text("Delete?")
+    first.locator(".delete").click()
+    expect(page, "#results li").to_have_count(18)
+    expect(page, "#facts").to_have_text("19 images as codes of 20 bits, by dmuh.")
+    assert httpx2.get(f"{server.address}/api/images/{gone}").status_code == 404
+    page.go_back()
+    expect(page, "#results li").to_have_count(19)
+
+
+def test_the_code_is_drawn_and_its_uncertain_bits_are_seen(page, server):
+    high = api(server, "/api/about")["high_bit_uncertainty"]
+    images = api(server, "/api/images?n=100&order=uncertainty")["images"]
+    page.goto(f"{server.address}/#/image/{images[0]['id']}")
+    expect(page, "#code .bit").to_have_count(20)
+    drawn = "".join("1" if "one" in bit.get_attribute("class") else "0" for bit in page.locator("#code .bit").all())
+    assert drawn == images[0]["bits"]
+    unsure = [n for n, number in enumerate(images[0]["bit_uncertainty"]) if number > high]
+    marked = [n for n, bit in enumerate(page.locator("#code .bit").all()) if "unsure" in bit.get_attribute("class")]
+    assert marked == unsure
+    assert marked
+    assert f"{len(marked)} of 20 bits, in orange" in page.inner_text("#code-facts")
+    plain, orange = (
+        page.locator(f"#code .bit{kind} b").first.evaluate("bar => getComputedStyle(bar).backgroundColor")
+        for kind in (":not(.unsure)", ".unsure")
+    )
+    assert plain != orange
+    assert f"Uncertainty of the image: {images[0]['uncertainty']:.4f}" in page.inner_text("#query-facts")
+
+
+def test_least_certain_images_come_first(page, server):
+    page.click("#to-uncertain")
+    expect(page, "#results-title").to_have_text("Least certain images")
+    expect(page, "#results li").to_have_count(20)
+    images = api(server, "/api/images?n=100&order=uncertainty")["images"]
+    assert texts(page, "#results .fact") == [f"uncertainty {image['uncertainty']:.4f}" for image in images]
+    page.select_option("#label", "ones")
+    expect(page, "#results li").to_have_count(10)
+
+
+def test_an_image_is_added_and_strange_words_are_only_shown(own_page, tmp_path):
+    page = own_page
+    strange = "<img src=x onerror=alert(1)>"
+    (tmp_path / "noise.png").write_bytes(picture(seed=4))
+    page.set_input_files("#file", tmp_path / "noise.png")
+    page.fill("#add-label", strange)
+    page.click("#add button")
+    expect(page, "#status").to_contain_text("Added as image 21; 21 images now.")
+    assert strange in texts(page, "#results .name strong")
+    assert page.locator("#results .name img").count() == 0
+    page.select_option("#label", strange)
+    expect(page, "#results li").to_have_count(1)
+
+
+def test_what_is_wrong_is_said(browser, server, tmp_path):
+    (tmp_path / "text.png").write_text("no image")
+    report = "Failed to load resource: the server responded with a status of 415 (Unsupported Media Type)"
+    with watched(browser, server, [report]) as page:
+        page.goto(server.address)
+        page.set_input_files("#file", tmp_path / "text.png")
+        expect(page, "#status").to_have_text("This is not a JPEG, PNG, WebP or GIF image.")
+        expect(page, "#status").to_have_class("wrong")
+
+
+def test_it_is_used_by_keyboard_alone(page, server):
+    expect(page, "#results li").to_have_count(20)
+    seen = []
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+    assert seen[:4] == ["to-search", "to-uncertain", "file", "label"]
+    assert "from" in seen
+    while page.evaluate("document.activeElement.className") != "from":
+        page.keyboard.press("Shift+Tab")
+    style = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert style == "solid"
+    page.keyboard.press("Enter")
+    expect(page, "#query-title").to_contain_text("Image ")
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('input, select')].filter(e => !e.labels.length && !e.hidden).map(e => e.id)"
+    )
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_it_without_scrolling_sideways(browser, server, scheme):
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True, "color_scheme": scheme}
+    with watched(browser, server, **phone) as page:
+        page.goto(f"{server.address}/#/image/3")
+        expect(page, "#results li").to_have_count(19)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        columns = page.evaluate(
+            "getComputedStyle(document.getElementById('results')).gridTemplateColumns.split(' ').length"
+        )
+        assert columns == 2
+        page.locator("#results .from").first.tap()
+        page.wait_for_function("location.hash !== '#/image/3'")
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
+
+
+def test_a_token_is_asked_for_once(browser, model, folder, tmp_path):
+    with Server(model, "--images", folder, "--state", tmp_path / "state", "--token", TOKEN) as server:
+        page = browser.new_page()
+        page.goto(server.address)
+        expect(page, "#token").to_be_visible()
+        page.fill("#token-text", "wrong")
+        page.keyboard.press("Enter")
+        expect(page, "#token-status").to_have_text("This is not the token.")
+        page.fill("#token-text", TOKEN)
+        page.keyboard.press("Enter")
+        expect(page, "#results li").to_have_count(20)
+        expect(page, "#token").to_be_hidden()
+        assert page.evaluate("document.cookie") == ""  # scripts do not see it
+        page.reload()
+        expect(page, "#results li").to_have_count(20)
+        shown = page.locator("#results img").first
+        shown.scroll_into_view_if_needed()
+        page.wait_for_function("document.querySelector('#results img').naturalWidth > 0")
+        page.close()
+        page = browser.new_page()
+        page.goto(f"{server.address}/#token={TOKEN.replace(' ', '%20')}")
+        expect(page, "#results li").to_have_count(20)
+        assert TOKEN.replace(" ", "%20") not in page.url
+        page.close()

@@ -1,0 +1,209 @@
+"""dmuh serve as a process: its options, how it begins and ends, and clients that mean it harm."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import numpy as np
+import pytest
+from serving import Server, picture
+
+from commands import dmuh, refused
+from dmuh import configure, train
+from dmuh.datasets import Dataset
+from dmuh.encoder import export
+from test_architecture import without_torch
+
+TOKEN = "a token of some length"
+
+
+@pytest.fixture(scope="module")
+def server(model, photos, tmp_path_factory):
+    """A service over twenty images, which tests do not change."""
+    state = tmp_path_factory.mktemp("running") / "state"
+    with Server(model, "--images", photos, "--state", state, "--seconds", "3") as running:
+        yield running
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    ("{model}", "give the images to serve: a folder by --images, or what dmuh index made by --index"),
+    ("{model} --images {photos} --index {photos}", "give the images to serve"),
+    ("nowhere --images {photos}", "nowhere does not exist"),
+    ("{model} --images nowhere --state {state}", "the folder nowhere does not exist"),
+    ("{model} --index {photos} --state {state}", "holds no encoded images: make it by dmuh index"),
+    ("{model} --images {photos} --host 0.0.0.0", "other machines reach 0.0.0.0: give the --token"),
+    ("{model} --images {photos} --token short", "--token must have at least 16 characters, got 5"),
+    ("{model} --images {photos} --host nowhere.invalid --token 0123456789abcdef", "cannot listen on port 8000 of"),
+])  # fmt: skip
+def test_a_wrong_service_is_one_sentence(model, photos, tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    words = arguments.format(model=model, photos=photos, state=tmp_path / "state").split()
+    assert sentence in refused("serve", *words)
+    assert not (photos / ".dmuh").exists()
+
+
+def test_a_port_that_is_taken_is_one_sentence(model, photos, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        sentence = refused("serve", model, "--images", photos, "--state", tmp_path / "state", "--port", port)
+    assert f"cannot listen on port {port} of 127.0.0.1: Address already in use" in sentence
+
+
+def test_a_model_of_vectors_is_refused(digits, photos, tmp_path):
+    vectors = digits.images.reshape(len(digits), -1).astype(np.float32) / 255
+    data = Dataset("features", vectors, digits.labels, digits.classes)
+    run = train(configure({"dataset": "features", "method": "itq", "bits": 8}), tmp_path / "run", dataset=data)
+    export(run.path, tmp_path / "model")
+    for model in (run.path, tmp_path / "model"):
+        assert "takes feature vectors, and only images can be served" in refused("serve", model, "--images", photos)
+
+
+def test_without_the_extra_the_install_command_is_said(model, photos):
+    program = """
+sys.modules['uvicorn'] = None
+from dmuh.cli import main
+sys.argv = ["dmuh", "serve", sys.argv[1], "--images", sys.argv[2]]
+try: main()
+except SystemExit as stopped: print(stopped.code)
+"""
+    command = [sys.executable, "-c", f"import sys\n{program}", str(model), str(photos)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == "2\n"
+    assert result.stderr == "dmuh: serving needs an optional part of dmuh: pip install 'dmuh[serve]'\n"
+
+
+def test_it_says_where_it_is_and_answers_there(server):
+    assert re.fullmatch(r"serving 20 images at http://127\.0\.0\.1:\d+ \(Ctrl-C ends it\)\n", server.line)
+    assert httpx2.get(f"{server.address}/healthz").json() == {"status": "ok"}
+    answer = httpx2.post(f"{server.address}/api/search", content=picture(), headers={"content-type": "image/png"})
+    assert len(answer.json()["matches"]) == 10
+    assert "server" not in answer.headers
+
+
+def test_other_machines_do_not_reach_it(server):
+    """It listens on 127.0.0.1 alone, not on all addresses of this machine."""
+    port = int(server.address.rsplit(":", 1)[1])
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), timeout=5)
+
+
+def test_a_second_service_over_the_same_state_is_refused(model, photos, tmp_path):
+    with Server(model, "--images", photos, "--state", tmp_path / "state"):
+        sentence = refused("serve", model, "--images", photos, "--state", tmp_path / "state", "--port", 0)
+    assert sentence == f"dmuh: another process serves {tmp_path / 'state'}"
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Read until the other side ends the connection."""
+    parts = []
+    while part := connection.recv(65_536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def connect(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(server.address.rsplit(":", 1)[1])), timeout=30)
+
+
+def test_a_head_without_end_is_cut_off(server):
+
+    def send_on(connection):
+        for _ in range(1000):
+            connection.sendall(b"X-Filler: " + b"x" * 10_000 + b"\r\n")
+            time.sleep(0.001)
+
+    with connect(server) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        with pytest.raises(ConnectionError):
+            send_on(connection)
+    assert httpx2.get(f"{server.address}/healthz").status_code == 200
+
+
+def test_a_body_that_does_not_come_is_waited_for_only_so_long(server):
+    began = time.monotonic()
+    with connect(server) as connection:
+        connection.sendall(
+            b"POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: image/png\r\ncontent-length: 999\r\n\r\nx"
+        )
+        answer = connection.recv(65_536)
+    assert b" 503 " in answer.splitlines()[0]
+    assert b"took longer than 3 seconds" in answer
+    assert 2 < time.monotonic() - began < 20
+
+
+def test_garbage_is_refused(server):
+    for garbage in (b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/9.9\r\n\r\n", b"\r\n\r\n\0\0"):
+        with connect(server) as connection:
+            connection.sendall(garbage + b"\r\n\r\n")
+            assert b"Traceback" not in receive(connection)
+    assert httpx2.get(f"{server.address}/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_when_it_is_told_to(model, photos, tmp_path, number):
+    with Server(model, "--images", photos, "--state", tmp_path / "state") as server:
+        with httpx2.Client(base_url=server.address) as client:
+            client.get("/healthz")
+            server.process.send_signal(number)
+            assert server.process.wait(30) in (0, -signal.SIGTERM)
+        assert server.process.stderr.read() == ""
+
+
+def test_options_reach_the_service(model, photos, tmp_path):
+    options = ("--token", TOKEN, "--allow-host", "photos.example", "--megabytes", "0.002", "--megapixels", "0.0009",
+               "--rate", "5")  # fmt: skip
+    with (
+        Server(model, "--images", photos, "--state", tmp_path / "state", *options) as server,
+        httpx2.Client(base_url=server.address, headers={"authorization": f"Bearer {TOKEN}"}) as client,
+    ):
+        assert client.get("/api/about", headers={"host": "photos.example"}).status_code == 200
+        assert client.get("/api/about", headers={"authorization": ""}).status_code == 401
+        png = {"content-type": "image/png"}
+        assert client.post("/api/search", content=picture(size=(31, 31)), headers=png).status_code == 413
+        assert client.post("/api/search", content=bytes(2001), headers=png).status_code == 413
+        assert 429 in [client.get("/healthz").status_code for _ in range(30)]
+
+
+def test_the_export_is_served_without_torch(model, photos, tmp_path):
+    """Encoded, indexed, searched and served by a process in which torch cannot be imported."""
+    program = """
+import json, threading, urllib.request
+from dmuh.cli import main, serving
+from dmuh.server import running
+model, photos, index = sys.argv[1:]
+run = running.run
+
+def ask_and_stop(app, opened, ready):
+    def ask():
+        address = running.address_of(opened)
+        with urllib.request.urlopen(f"{address}/api/search?path=ones/03.png&k=3") as answer:
+            print(len(json.load(answer)["matches"]))
+        import signal, os
+        os.kill(os.getpid(), signal.SIGINT)
+    run(app, opened, threading.Thread(target=ask).start)
+
+running.run = ask_and_stop
+for command in (["index", model, photos, "--dataset", "folder", "--out", index],
+                ["serve", model, "--index", index, "--port", "0"]):
+    sys.argv = ["dmuh", *command]
+    try: main()
+    except SystemExit as stopped: assert not stopped.code
+print("torch" in [name for name, module in sys.modules.items() if module])
+"""
+    lines = without_torch(program, model, photos, tmp_path / "index").splitlines()
+    assert lines == [f"20 images indexed: {tmp_path / 'index'}", "3", "False"]
+    assert (tmp_path / "index" / "catalogue.sqlite").exists()
+
+
+def test_state_stays_out_of_sight_in_the_folder_of_images(model, folder):
+    with Server(model, "--images", folder):
+        pass
+    assert (folder / ".dmuh" / "catalogue.sqlite").exists()
+    out = folder.parent / "codes"
+    assert "20 images encoded" in dmuh("encode", model, folder, "--out", out).stdout  # added ones are not among them
+    assert Path(out).exists()

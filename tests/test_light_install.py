@@ -1,0 +1,54 @@
+"""The light install: what `dmuh export` wrote is encoded with, searched and served in an environment without torch."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from dmuh.encoder import export
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory) -> Path:
+    """The programs of an environment in which dmuh was installed to serve, and no torch."""
+    folder = tmp_path_factory.mktemp("light") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    install = [folder / "bin" / "pip", "install", "-q", "-c", ROOT / "constraints.txt", f"{ROOT}[serve]"]
+    result = subprocess.run(install, capture_output=True, text=True, check=False)
+    if result.returncode:
+        pytest.skip(f"pip cannot install here: {result.stderr.splitlines()[-1:]}")
+    return folder / "bin"
+
+
+def test_an_export_is_encoded_with_searched_and_served(light, digit_run, digit_hasher, photos, tmp_path):
+    model, index = tmp_path / "model", tmp_path / "index"
+    export(digit_run.path, model)
+    image = photos / "ones" / "03.png"
+
+    def run(*arguments: object) -> str:
+        result = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    assert run(light / "python", "-c", "import importlib.util as u; print(u.find_spec('torch'))") == "None\n"
+    program = "import dmuh, sys; print(dmuh.Hasher.load(sys.argv[1]).encode(sys.argv[2]).bits.tolist())"
+    assert json.loads(run(light / "python", "-c", program, model, image)) == digit_hasher.encode(image).bits.tolist()
+    run(light / "dmuh", "index", model, photos, "--dataset", "folder", "--out", index)
+    (answer,) = json.loads(run(light / "dmuh", "search", index, image, "-k", "1", "--json"))
+    assert answer["matches"][0]["distance"] == 0
+    command = [light / "dmuh", "serve", model, "--index", index, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = server.stdout.readline().split(" at ")[1].split()[0]
+            with urllib.request.urlopen(f"{address}/api/search?path=ones/03.png&k=3") as found:
+                assert len(json.load(found)["matches"]) == 3
+            with urllib.request.urlopen(address) as page:
+                assert b"Image search" in page.read()
+        finally:
+            server.terminate()
