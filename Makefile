@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check format test test-slow bench clean
+.PHONY: help install demo serve check format test test-slow bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -20,6 +20,10 @@ install: $(READY)  ## set up .venv with everything for development
 
 demo: $(READY)  ## train, index, search, measure on embedded digits; writes demo/index.html
 	@$(BIN)/dmuh demo --out demo
+
+serve: $(READY)  ## the demo, then its page at http://127.0.0.1:8000
+	@$(BIN)/dmuh demo --out demo
+	@$(BIN)/dmuh serve demo/run --index demo/index
 
 check: $(READY)  ## lint, format and types
 	$(BIN)/ruff check .
@@ -37,7 +41,7 @@ test-slow: $(READY)  ## the tests on real images; DMUH_DATA names their folder
 	$(BIN)/pytest -m slow
 
 bench: $(READY)  ## the measurements behind every claim of speed
-	@for script in evaluate search encoding step reading large_set; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+	@for script in evaluate search encoding step reading large_set serve; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis

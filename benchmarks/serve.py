@@ -107,6 +107,7 @@ def serve(folder: Path, peer: str) -> None:
         running.run(
             create_app(service, limits, metrics),
             opened,
+            limits.seconds,
             lambda: print(running.address_of(opened), f"{took:.2f}", flush=True),
         )
 

@@ -7,7 +7,7 @@ import pytest
 
 from dmuh.config import Config
 from dmuh.datasets import Dataset
-from dmuh.encoder import Hasher, export
+from dmuh.encoder import Hasher, export_run
 from dmuh.evaluation import evaluate_run
 from dmuh.images import ImageReader, Preprocess
 from dmuh.methods import METHODS, Objective, ShallowMethod, configure
@@ -70,7 +70,7 @@ def test_encodes_as_the_network_that_was_trained_does(name, run, data):
 
 
 def test_exported_it_gives_the_same_codes(name, run, data, tmp_path):
-    assert export(run.path, tmp_path / "export") is None
+    assert export_run(run.path, tmp_path / "export") is None
     ours, theirs = Hasher.load(tmp_path / "export").encode(data.images), Hasher.load(run.path).encode(data.images)
     np.testing.assert_array_equal(ours.bits, theirs.bits)
     assert (ours.uncertainty is None) == (theirs.uncertainty is None)

@@ -11,7 +11,7 @@ import pytest
 from commands import dmuh, refused
 from dmuh import Hasher, configure, train
 from dmuh.bundle import Bundle
-from dmuh.encoder import export
+from dmuh.encoder import export_run
 from dmuh.errors import ConfigError, FormatError, InputError
 from dmuh.inference import OnnxNetwork
 from test_architecture import without_torch
@@ -21,7 +21,7 @@ from test_encoder import by_torch
 @pytest.fixture(scope="module")
 def bundle(digit_run, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("export") / "model"
-    assert export(digit_run.path, folder) is None
+    assert export_run(digit_run.path, folder) is None
     return folder
 
 
@@ -50,7 +50,7 @@ def test_two_files_hold_both_networks_and_all_that_is_needed_to_use_them(bundle,
 @pytest.mark.parametrize("kind", ["digit", "shape"])
 def test_bits_are_torchs(kind, request, tmp_path):
     run, images = request.getfixturevalue(f"{kind}_run"), request.getfixturevalue(f"{kind}s").images
-    export(run.path, tmp_path / "model")
+    export_run(run.path, tmp_path / "model")
     codes = Hasher.load(tmp_path / "model").encode(images)
     outputs, unsure = by_torch(run, images)
     clear = np.abs(outputs) > 1e-4
@@ -94,7 +94,7 @@ for command in (["encode", model, photos, "--out", index], ["index", index], ["s
 
 
 def test_exporting_again_replaces_it(copied, shape_run):
-    export(shape_run.path, copied)
+    export_run(shape_run.path, copied)
     assert Hasher.load(copied).n_bits == 16
 
 
@@ -110,8 +110,8 @@ def test_the_command(digit_run, tmp_path):
 
 def test_int8_says_how_many_bits_it_changes(shape_run, shapes, bundle, tmp_path):
     whole, small = tmp_path / "whole", tmp_path / "int8"
-    export(shape_run.path, whole)
-    changes = export(shape_run.path, small, shapes.images)
+    export_run(shape_run.path, whole)
+    changes = export_run(shape_run.path, small, shapes.images)
     sizes = [(folder / "model.onnx").stat().st_size for folder in (small, whole)]
     assert sizes[0] < 0.4 * sizes[1]
     ours, theirs = Hasher.load(small), Hasher.load(whole)
@@ -138,14 +138,14 @@ def test_int8_by_command_is_fitted_to_the_images_of_the_run(photos, tmp_path):
 
 def test_int8_needs_images_and_layers(digit_run, digits, tmp_path):
     with pytest.raises(InputError, match="two or more, got 1"):
-        export(digit_run.path, tmp_path / "int8", digits.images[:1])
+        export_run(digit_run.path, tmp_path / "int8", digits.images[:1])
     from dmuh.datasets import Dataset
 
     vectors = digits.images.reshape(len(digits), -1).astype(np.float32) / 255
     data = Dataset("features", vectors, digits.labels, digits.classes)
     run = train(configure({"dataset": "features", "method": "itq", "bits": 8}), tmp_path / "run", dataset=data)
     with pytest.raises(ConfigError, match="no layer below its hash layer"):
-        export(run.path, tmp_path / "int8", vectors[:8])
+        export_run(run.path, tmp_path / "int8", vectors[:8])
     assert not (tmp_path / "int8").exists()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dmuh.encoder import export
+from dmuh.encoder import export_run
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
@@ -28,7 +28,7 @@ def light(tmp_path_factory) -> Path:
 
 def test_an_export_is_encoded_with_searched_and_served(light, digit_run, digit_hasher, photos, tmp_path):
     model, index = tmp_path / "model", tmp_path / "index"
-    export(digit_run.path, model)
+    export_run(digit_run.path, model)
     image = photos / "ones" / "03.png"
 
     def run(*arguments: object) -> str:

@@ -3,7 +3,10 @@
 import re
 import runpy
 import shlex
+import shutil
+import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,7 @@ def blocks(language: str) -> list[str]:
 def folder(photos, tmp_path_factory) -> Path:
     """A folder as the README's reader has it."""
     root = tmp_path_factory.mktemp("readme")
-    (root / "photos").symlink_to(photos)
+    shutil.copytree(photos, root / "photos")
     (root / "configs").symlink_to(ROOT / "configs")
     (root / "query.jpg").write_bytes((photos / "ones" / "02.png").read_bytes())
     return root
@@ -39,9 +42,22 @@ def test_commands(workplace):
     ours = [shlex.split(command) for command in commands if command.startswith("dmuh ")]
     assert len(ours) >= 3
     for command in ours:
-        dmuh(*command[1:])
+        serve(*command[1:]) if command[1] == "serve" else dmuh(*command[1:])
     assert (workplace / "answer.png").exists()
     assert (workplace / "bench" / "report" / "index.html").exists()
+
+
+def serve(*arguments: str) -> None:
+    """Run a service until it has answered."""
+    command = [sys.executable, "-m", "dmuh.cli", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("serving 20 images at http://127.0.0.1:")
+            with urllib.request.urlopen(f"{line.split()[4]}/api/images?n=1") as answer:
+                assert answer.status == 200
+        finally:
+            process.terminate()
 
 
 def test_make_targets():

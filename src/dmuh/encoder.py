@@ -185,7 +185,7 @@ class Int8:
     uncertainty_correlation: float | None
 
 
-def export(run: str | Path, out: str | Path, images: Images | None = None) -> Int8 | None:
+def export_run(run: str | Path, out: str | Path, images: Images | None = None) -> Int8 | None:
     """Write a finished run's network to the folder `out`, which `Hasher.load` takes without torch.
 
     With `images`, such as it was trained on, the network gets 8-bit numbers: half of the images say in which ranges,

@@ -6,14 +6,14 @@ import pytest
 from serving import client_of
 from starlette.testclient import TestClient
 
-from dmuh.encoder import export
+from dmuh.encoder import export_run
 
 
 @pytest.fixture(scope="session")
 def model(digit_run, tmp_path_factory) -> Path:
     """The digits' network as it was exported."""
     folder = tmp_path_factory.mktemp("served") / "model"
-    export(digit_run.path, folder)
+    export_run(digit_run.path, folder)
     return folder
 
 

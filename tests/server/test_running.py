@@ -16,7 +16,7 @@ from serving import Server, picture
 from commands import dmuh, refused
 from dmuh import configure, train
 from dmuh.datasets import Dataset
-from dmuh.encoder import export
+from dmuh.encoder import export_run
 from test_architecture import without_torch
 
 TOKEN = "a token of some length"
@@ -58,7 +58,7 @@ def test_a_model_of_vectors_is_refused(digits, photos, tmp_path):
     vectors = digits.images.reshape(len(digits), -1).astype(np.float32) / 255
     data = Dataset("features", vectors, digits.labels, digits.classes)
     run = train(configure({"dataset": "features", "method": "itq", "bits": 8}), tmp_path / "run", dataset=data)
-    export(run.path, tmp_path / "model")
+    export_run(run.path, tmp_path / "model")
     for model in (run.path, tmp_path / "model"):
         assert "takes feature vectors, and only images can be served" in refused("serve", model, "--images", photos)
 
@@ -136,6 +136,15 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long(server):
     assert 2 < time.monotonic() - began < 20
 
 
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+def test_a_head_that_does_not_come_is_waited_for_only_so_long(server, begun):
+    began = time.monotonic()
+    with connect(server) as connection:
+        connection.sendall(begun)
+        assert receive(connection) == b""
+    assert 2 < time.monotonic() - began < 20
+
+
 def test_garbage_is_refused(server):
     for garbage in (b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/9.9\r\n\r\n", b"\r\n\r\n\0\0"):
         with connect(server) as connection:
@@ -178,14 +187,14 @@ from dmuh.server import running
 model, photos, index = sys.argv[1:]
 run = running.run
 
-def ask_and_stop(app, opened, ready):
+def ask_and_stop(app, opened, seconds, ready):
     def ask():
         address = running.address_of(opened)
         with urllib.request.urlopen(f"{address}/api/search?path=ones/03.png&k=3") as answer:
             print(len(json.load(answer)["matches"]))
         import signal, os
         os.kill(os.getpid(), signal.SIGINT)
-    run(app, opened, threading.Thread(target=ask).start)
+    run(app, opened, seconds, threading.Thread(target=ask).start)
 
 running.run = ask_and_stop
 for command in (["index", model, photos, "--dataset", "folder", "--out", index],

@@ -21,7 +21,7 @@ Workers = Annotated[int | None, typer.Option(min=0, max=256, help="Processes tha
 
 
 def encode(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or of `dmuh export`.")],
     images: Annotated[list[Path], typer.Argument(help="Image files and folders; with --dataset its folder or file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
     dataset: console.DatasetName = None,
@@ -47,7 +47,7 @@ def encode(
 
 
 def index(
-    source: Annotated[Path, typer.Argument(help="Folder of a finished run, or of codes made by `dmuh encode`.")],
+    source: Annotated[Path, typer.Argument(help="Folder of a run, of `dmuh export`, or of codes by `dmuh encode`.")],
     images: Annotated[
         list[Path] | None, typer.Argument(help="Image files and folders, if the source is a run.")
     ] = None,
@@ -92,7 +92,7 @@ def search(
     k: Annotated[int, typer.Option("-k", min=1, help="How many nearest images.")] = 10,
     radius: Annotated[int | None, typer.Option(min=0, help="Instead: all images within this distance.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="Draw queries and answers to this PNG file.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Run folder, if it moved since the index was made.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Folder of the model, if it moved since then.")] = None,
     on_bad_image: console.OnBadImage = None,
     as_json: console.Json = False,
 ) -> None:

@@ -34,9 +34,9 @@ def export(
     What takes a run folder to encode, index, search or serve takes the folder written here too.
     """
     from dmuh.bundle import Bundle
-    from dmuh.encoder import export as write
+    from dmuh.encoder import export_run
 
-    changes = write(run, out, _training_images(run, data) if int8 else None)
+    changes = export_run(run, out, _training_images(run, data) if int8 else None)
     size = Bundle(out).onnx_file.stat().st_size
     result: dict[str, Any] = {"model": str(out), "bytes": size, "int8": None if changes is None else vars(changes)}
     if as_json:
@@ -94,7 +94,7 @@ def serve(
         (0 if is_loopback(host) else _RATE) if rate is None else rate, seconds,
     )  # fmt: skip
     with bind(host, port) as opened, _application(model, images, index, state, limits) as (app, n_images):
-        run(app, opened, lambda: say(f"serving {n_images:,} images at {address_of(opened)} (Ctrl-C ends it)"))
+        run(app, opened, seconds, lambda: say(f"serving {n_images:,} images at {address_of(opened)} (Ctrl-C ends it)"))
 
 
 @contextmanager

@@ -132,12 +132,10 @@ class Guard:
             name = (urlsplit(f"//{authority}").hostname or "").rstrip(".")
         except ValueError:
             return False
-        if name in self._names:
-            return True
-        own, asked = _address(self._limits.host), _address(name)
+        asked = _address(name)
         if asked is None:
-            return False
-        return asked.is_loopback or own is None or not own.is_loopback
+            return name in self._names
+        return asked.is_loopback or not is_loopback(self._limits.host)
 
     def _count(self, scope: Scope) -> None:
         """Take one request off what the client has left."""

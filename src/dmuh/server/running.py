@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -12,8 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from dmuh.errors import ConfigError
 from dmuh.server.guard import App
 
-_HEAD_SECONDS = 10  # within which the head of a request has to come
-_HEAD_BYTES = 65_536  # that it may have
+_HEAD_BYTES = 65_536  # that the head of a request may have
 _CONNECTIONS = 512  # at a time
 
 
@@ -39,10 +39,14 @@ def address_of(opened: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: App, opened: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until the process is told to stop; `ready` is called when requests are answered."""
+def run(app: App, opened: socket.socket, seconds: float, ready: Callable[[], None]) -> None:
+    """Serve until the process is told to stop; `ready` is called when requests are answered.
+
+    `seconds` are those within which the head of a request has to come.
+    """
+    protocol: Any = partial(_Protocol, seconds)
     config = uvicorn.Config(
-        app, http=_Protocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
+        app, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
         server_header=False, limit_concurrency=_CONNECTIONS, timeout_keep_alive=15, timeout_graceful_shutdown=5,
     )  # fmt: skip
     server = _Server(config, ready)
@@ -65,8 +69,9 @@ class _Server(uvicorn.Server):
 class _Protocol(HttpToolsProtocol):
     """HTTP for clients that may be slow or greedy on purpose: the head of a request must come soon, and be short."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, seconds: float, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._seconds = seconds
         self._deadline: asyncio.TimerHandle | None = None
         self._head = 0
 
@@ -96,7 +101,7 @@ class _Protocol(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
+            self._deadline = self.loop.call_later(self._seconds, self.transport.close)
 
     def _head_came(self) -> None:
         if self._deadline is not None:

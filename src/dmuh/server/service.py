@@ -48,6 +48,7 @@ class Service:
         self._catalogue = catalogue
         self._pictures = Pictures(root, added)
         self._summary: dict[str, Any] | None = None
+        self._changes = 0
         self._searcher = Searcher(catalogue, make_index)
         writer = Writer(catalogue, added, self._update)
 
@@ -107,9 +108,12 @@ class Service:
 
     async def about(self) -> dict[str, Any]:
         """Return what is served: the model, the labels, and from where on a bit's uncertainty is much."""
-        if self._summary is None:
-            self._summary = await self._read(self._summarise)
-        return self._summary | {"images": len(self)}
+        summary, changes = self._summary, self._changes
+        if summary is None:
+            summary = await self._read(self._summarise)
+            if changes == self._changes:  # else it may be of before
+                self._summary = summary
+        return summary | {"images": len(self)}
 
     def _summarise(self) -> dict[str, Any]:
         rows = self._catalogue.sample(_SAMPLED, seed=0)
@@ -125,6 +129,7 @@ class Service:
     def _update(self, new: Sequence[Codes], gone: Sequence[Row], labels: set[str]) -> None:
         """Take up changes, in the thread that searches: none is acknowledged before it can be found."""
         self._searching.thread.submit(self._searcher.update, new, gone, labels).result()
+        self._changes += 1
         self._summary = None
 
     async def _read(self, work: Callable[[], T]) -> T:
