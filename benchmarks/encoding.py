@@ -3,7 +3,8 @@
     python benchmarks/encoding.py [IMAGES_FOLDER]
 
 EfficientNet-Lite0 at 224 pixels. The peer is timed with batches of several sizes, and its best counts. Without a folder
-of images the images are noise. The bits of a network trained for a moment are compared between the two.
+of images the images are noise. The bits of a network trained for a moment are compared between the two, and with those
+of the same network in 8-bit numbers.
 """
 
 import sys
@@ -14,13 +15,14 @@ import torch
 from measuring import seconds, table
 
 from dmuh.backbones import create_backbone
-from dmuh.export import Both, Lower, to_onnx
+from dmuh.export import Both, Lower, to_int8, to_onnx
 from dmuh.images import ImageReader, find_images
 from dmuh.inference import OnnxNetwork
 from dmuh.network import HashNetwork, calibrate
 
 N_TIMED = 128
 N_COMPARED = 2_000
+N_FITTED = 256  # images that 8-bit numbers are fitted to
 
 
 def read(folder: Path | None, n: int) -> np.ndarray:
@@ -60,13 +62,23 @@ def main(folder: Path | None = None) -> None:
         features = torch.cat([network.lower(part) for part in torch.from_numpy(pixels).split(32)])
         calibrate(network, features)
         theirs = network.upper(features).numpy()
-    mine = OnnxNetwork(to_onnx(Both(network, None))).run(pixels)["outputs"]
+    content = to_onnx(Both(network, None))
+    whole = OnnxNetwork(content)
+    mine = whole.run(pixels)["outputs"]
     differ = (theirs >= 0) != (mine >= 0)
     sure = np.abs(theirs) > 1e-4
     print(
         f"of {differ.size:,} bits {int(differ.sum())} differ from torch's, {int((differ & sure).sum())} of them where "
         f"|output| > 1e-4 ({int((~sure).sum())} outputs are smaller); the largest difference of outputs is "
         f"{np.abs(theirs - mine).max():.1e}"
+    )
+    small = to_int8(content, pixels[:N_FITTED])
+    quick = OnnxNetwork(small)
+    flipped = (quick.run(pixels[N_FITTED:])["outputs"] >= 0) != (mine[N_FITTED:] >= 0)
+    faster = seconds(lambda: whole.run(timed), 3) / seconds(lambda: quick.run(timed), 3)
+    print(
+        f"int8: {len(small) / len(content):.0%} of the size, {faster:.1f}× the speed, {flipped.mean():.1%} of the bits "
+        f"of {len(flipped):,} other images changed"
     )
 
 

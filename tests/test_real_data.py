@@ -9,10 +9,12 @@ import pytest
 from dmuh.checks import summarise
 from dmuh.config import DataSettings, ProtocolSettings
 from dmuh.datasets import Dataset, load_dataset
+from dmuh.encoder import Hasher, export_run
 from dmuh.evaluation import evaluate_run
 from dmuh.methods import configure
 from dmuh.protocols import protocol_of
 from dmuh.trainer import train
+from test_encoder import by_torch
 
 pytestmark = pytest.mark.slow
 
@@ -62,3 +64,11 @@ def test_a_frozen_network_trains_on_photographs(name, request, tmp_path):
     config = configure({"dataset": "folder", "image_size": 128, "epochs": 20, "bits": 32, "beta": 0.1})
     run = train(config, tmp_path / "run", dataset=part)
     assert evaluate_run(run, part).metrics.map > chance + 0.15
+    export_run(run.path, tmp_path / "model")
+    codes = Hasher.load(tmp_path / "model").encode(images)
+    outputs, _ = by_torch(run, images)
+    sure = np.abs(outputs) > 1e-4
+    assert sure.mean() > 0.99
+    np.testing.assert_array_equal((codes.unpack() == 1)[sure], (outputs > 0)[sure])
+    changes = export_run(run.path, tmp_path / "int8", images)
+    assert changes.flip_rate < 0.15

@@ -34,17 +34,23 @@ def server(model, photos, tmp_path_factory):
     ("{model}", "give the images to serve: a folder by --images, or what dmuh index made by --index"),
     ("{model} --images {photos} --index {photos}", "give the images to serve"),
     ("nowhere --images {photos}", "nowhere does not exist"),
-    ("{model} --images nowhere --state {state}", "the folder nowhere does not exist"),
-    ("{model} --index {photos} --state {state}", "holds no encoded images: make it by dmuh index"),
+    ("{model} --images nowhere", "the folder nowhere does not exist"),
+    ("{model} --index nowhere", "nowhere holds no encoded images: make it by dmuh index"),
     ("{model} --images {photos} --host 0.0.0.0", "other machines reach 0.0.0.0: give the --token"),
     ("{model} --images {photos} --token short", "--token must have at least 16 characters, got 5"),
     ("{model} --images {photos} --host nowhere.invalid --token 0123456789abcdef", "cannot listen on port 8000 of"),
 ])  # fmt: skip
 def test_a_wrong_service_is_one_sentence(model, photos, tmp_path, monkeypatch, arguments, sentence):
     monkeypatch.chdir(tmp_path)
-    words = arguments.format(model=model, photos=photos, state=tmp_path / "state").split()
+    words = arguments.format(model=model, photos=photos).split()
     assert sentence in refused("serve", *words)
     assert not (photos / ".dmuh").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_token_may_come_from_the_environment(model, photos, monkeypatch):
+    monkeypatch.setenv("DMUH_TOKEN", "shorter")
+    assert "at least 16 characters, got 7" in refused("serve", model, "--images", photos)
 
 
 def test_a_port_that_is_taken_is_one_sentence(model, photos, tmp_path):

@@ -13,7 +13,9 @@ from dmuh.errors import ConfigError, MissingExtraError, RunError, needs_torch
 
 if TYPE_CHECKING:
     from dmuh.images import Images
-    from dmuh.server.guard import App, Limits
+    from dmuh.server.guard import Limits
+    from dmuh.server.metrics import Metrics
+    from dmuh.server.service import Service
 
 _CALIBRATED = 512  # training images that 8-bit numbers are fitted to and measured on
 _TOKEN = 16  # characters that a token must have
@@ -79,7 +81,9 @@ def serve(
     if (images is None) == (index is None):
         raise ConfigError("give the images to serve: a folder by --images, or what dmuh index made by --index")
     try:
+        from dmuh.server.api import create_app
         from dmuh.server.guard import Limits, is_loopback
+        from dmuh.server.metrics import Metrics
         from dmuh.server.running import address_of, bind, run
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
@@ -93,24 +97,28 @@ def serve(
         host, tuple(allow_host or ()), token, int(megabytes * 1e6), int(megapixels * 1e6),
         (0 if is_loopback(host) else _RATE) if rate is None else rate, seconds,
     )  # fmt: skip
-    with bind(host, port) as opened, _application(model, images, index, state, limits) as (app, n_images):
-        run(app, opened, seconds, lambda: say(f"serving {n_images:,} images at {address_of(opened)} (Ctrl-C ends it)"))
+    metrics = Metrics()
+    with bind(host, port) as opened, _service(model, images, index, state, limits, metrics) as service:
+        ready = f"serving {len(service):,} images at {address_of(opened)} (Ctrl-C ends it)"
+        run(create_app(service, limits, metrics), opened, seconds, lambda: say(ready))
 
 
 @contextmanager
-def _application(
-    model: Path, images: Path | None, index: Path | None, state: Path | None, limits: "Limits"
-) -> "Iterator[tuple[App, int]]":
-    """Yield the application over a folder or an index, and how many images it has."""
+def _service(
+    model: Path, images: Path | None, index: Path | None, state: Path | None, limits: "Limits", metrics: "Metrics"
+) -> "Iterator[Service]":
+    """Yield the service over a folder of images, or over an index."""
     from dmuh.collection import Collection
     from dmuh.encoder import Hasher
     from dmuh.files import locked
     from dmuh.images import BadImages
     from dmuh.server import filling
-    from dmuh.server.api import create_app
-    from dmuh.server.metrics import Metrics
     from dmuh.server.service import Service
 
+    if index is not None:
+        Collection(index).model()  # says what is wrong with the folder, if anything is
+    else:
+        filling.check_folder(cast(Path, images))
     hasher = Hasher.load(model)
     if not hasher.takes_images:
         raise ConfigError(f"{model} takes feature vectors, and only images can be served")
@@ -129,10 +137,9 @@ def _application(
                 filling.take_images(catalogue, root, new, hasher, bad, progress)
             if len(bad):
                 warn(bad.summary())
-        metrics = Metrics()
         service = Service(hasher, catalogue, root, place.added, most_pixels=limits.pixels, metrics=metrics)
         try:
-            yield create_app(service, limits, metrics), len(service)
+            yield service
         finally:
             service.close()
 

@@ -91,13 +91,18 @@ class Found:
     stamp: int
 
 
+def check_folder(root: Path) -> None:
+    """Raise if there is no such folder."""
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
+
+
 def compare_folder(catalogue: Catalogue, root: Path) -> list[Found]:
     """Remove what is gone from a folder, or was changed, from the catalogue; return what is new in the folder.
 
     What was deleted through the service does not come back, and links that lead out of the folder are passed over.
     """
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
+    check_folder(root)
     if catalogue.about("source") not in (None, "folder"):
         raise DataError(f"{catalogue.file} is of an index, not of a folder: give --index, or another --state")
     catalogue.note(source="folder")
