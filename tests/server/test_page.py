@@ -129,7 +129,11 @@ def test_upload_click_filter_and_delete(own_page, own_server, folder):
     expect(page, "#facts").to_have_text("19 images as codes of 20 bits, by dmuh.")
     assert httpx2.get(f"{server.address}/api/images/{gone}").status_code == 404
     page.go_back()
+    expect(page, "#query-title").to_have_text("03.png")
     expect(page, "#results li").to_have_count(19)
+    page.click("#to-search")
+    expect(page, "#results-title").to_have_text("Where to begin")
+    expect(page, "#query").to_be_hidden()
 
 
 def test_the_code_is_drawn_and_its_uncertain_bits_are_seen(page, server):

@@ -171,11 +171,12 @@ def test_it_ends_when_it_is_told_to(model, photos, tmp_path, number):
 
 def test_options_reach_the_service(model, photos, tmp_path):
     options = ("--token", TOKEN, "--allow-host", "photos.example", "--megabytes", "0.002", "--megapixels", "0.0009",
-               "--rate", "5")  # fmt: skip
+               "--rate", "5", "--host", "127.0.0.3")  # fmt: skip
     with (
         Server(model, "--images", photos, "--state", tmp_path / "state", *options) as server,
         httpx2.Client(base_url=server.address, headers={"authorization": f"Bearer {TOKEN}"}) as client,
     ):
+        assert server.address.startswith("http://127.0.0.3:")
         assert client.get("/api/about", headers={"host": "photos.example"}).status_code == 200
         assert client.get("/api/about", headers={"authorization": ""}).status_code == 401
         png = {"content-type": "image/png"}

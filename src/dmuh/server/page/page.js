@@ -4,7 +4,7 @@
 const at = (id) => document.getElementById(id);
 const PAGE = 48; // images of a list that are fetched at a time
 let about = { labels: {}, n_bits: 0, high_bit_uncertainty: null };
-let upload = null; // the file that was searched with last
+let upload = null; // the file that was searched with last, to which the back button returns
 let turn = 0; // counts the views: an answer that comes after the next one was asked for is dropped
 
 class Refused extends Error {
@@ -153,7 +153,6 @@ function drawMatches(answer) {
 }
 
 async function searchFrom(id) {
-  upload = null;
   const own = begin("Nearest images", { searching: true });
   const answer = await ask(`/api/search?id=${id}&${filters()}`);
   if (own !== turn) return;
