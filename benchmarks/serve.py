@@ -127,8 +127,8 @@ def server(folder: Path, peer: str) -> Iterator[tuple[int, str, float]]:
 
 def load(pid: int, address: str, script: Path, seconds: int) -> Load:
     """Put a server under load."""
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "-s", str(script), address]
-    subprocess.run([*command[:3], "-d3s", *command[4:]], check=True, capture_output=True)  # to warm up
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", "--latency", "--timeout", "10s", "-s", str(script), address]
+    subprocess.run([*command, "-d3s"], check=True, capture_output=True)  # to warm up
     memory = [memory_status("VmRSS", pid) / 1024]
     done = threading.Event()
 
@@ -138,7 +138,7 @@ def load(pid: int, address: str, script: Path, seconds: int) -> Load:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    text = subprocess.run([*command, f"-d{seconds}s"], check=True, capture_output=True, text=True).stdout
     done.set()
     watcher.join()
     if "Non-2xx" in text or "Socket errors" in text:
