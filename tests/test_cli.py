@@ -29,7 +29,8 @@ def index(run, photos, tmp_path_factory) -> Path:
 
 def test_help_of_every_command():
     overview = dmuh("--help").stdout
-    for command in ("list", "train", "encode", "index", "search", "evaluate", "bench", "report", "export", "serve", "demo", "cache"):
+    for command in ("list", "train", "encode", "index", "search", "evaluate", "bench", "report", "export", "serve",
+                    "demo", "cache"):  # fmt: skip
         assert command in overview
         assert "Usage" in dmuh(command, "--help").stdout
 
