@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dmuh.cli import console
-from dmuh.cli.console import needs_torch, say, say_json, warn
-from dmuh.errors import DmuhError
+from dmuh.cli.console import say, say_json, warn
+from dmuh.errors import DmuhError, needs_torch
 
 if TYPE_CHECKING:
     from dmuh.bench import State
