@@ -64,7 +64,7 @@ def test_search_as_table_json_and_picture(run, index, photos, tmp_path):
     query = photos / "ones" / "03.png"
     table = dmuh("search", index, query, "-k", "3", "--sheet", tmp_path / "sheet.png").stdout
     assert "distance" in table
-    assert "uncertainty" in table
+    assert re.search(r"\(uncertainty 0\.\d{4}, more than \d+% of the collection\)", " ".join(table.split()))
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.size[0] > 4 * 96
     (answer,) = json.loads(dmuh("search", index, query, "-k", "3", "--json").stdout)
@@ -73,6 +73,7 @@ def test_search_as_table_json_and_picture(run, index, photos, tmp_path):
     first = answer["matches"][0]
     assert first["distance"] == 0
     assert first["uncertainty"] is not None
+    assert 0 <= answer["less_certain_than"] <= 100
     nearest = json.loads(dmuh("search", index, query, "--radius", "0", "--json").stdout)[0]["matches"]
     assert str(query) in [match["path"] for match in nearest]
     assert {match["distance"] for match in nearest} == {0}

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dmuh.codes import Codes
+from dmuh.codes import Codes, less_certain_than, uncertainty_percentiles
 from dmuh.errors import DtypeError, FormatError, InputError
 
 WIDTHS = (1, 12, 63, 64, 65, 128)
@@ -177,3 +177,13 @@ def test_the_highest_used_bit_is_no_padding():
 def test_uncertainty_of_the_wrong_element_type_is_refused():
     with pytest.raises(DtypeError, match="uncertainty must be float32, got float64"):
         dataclasses.replace(codes(), uncertainty=np.zeros((4, 12)))
+
+
+def test_less_certain_than_is_the_share_of_images_below():
+    unsure = np.random.default_rng(0).random(1000)
+    percentiles = uncertainty_percentiles(unsure)
+    assert len(percentiles) == 101
+    for value in (0.0, *unsure[:50].tolist(), 2.0):
+        assert less_certain_than(value, percentiles) == pytest.approx(100 * (unsure < value).mean(), abs=1.01)
+    assert [less_certain_than(value, [0.5] * 101) for value in (0.4, 0.5, 0.6)] == [0, 0, 100]
+    assert uncertainty_percentiles(None) is uncertainty_percentiles([]) is None

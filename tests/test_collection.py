@@ -45,6 +45,8 @@ def test_codes_model_and_items_come_back(collection, tmp_path):
     assert items[1].labels == ["Straße", "sky"]
     assert items[1].metadata == {"site": "ö", "year": "2"}
     assert items[3].metadata == {"site": "w", "year": "4"}
+    expected = np.percentile(codes.image_uncertainty, range(101))
+    assert collection.uncertainty_percentiles() == pytest.approx(expected, abs=1e-6)
     assert [items[i].uncertainty for i in (0, 1, 3)] == pytest.approx(codes.image_uncertainty.tolist(), abs=1e-6)
 
 
@@ -60,6 +62,7 @@ def test_any_file_name_comes_back(tmp_path, name):
     collection.write(make_codes([name], uncertainty=False), make_dataset(tmp_path), tmp_path, "x")
     item = collection.items()[name]
     assert (item.path, item.labels, item.uncertainty) == (str(tmp_path / NAMES[name]), LABELS[name], None)
+    assert collection.uncertainty_percentiles() is None
 
 
 def test_a_file_name_that_is_not_unicode_comes_back(tmp_path):

@@ -110,6 +110,18 @@ class Codes:
         return cls(file.arrays["bits"], file.metadata["n_bits"], file.arrays.get("uncertainty"), file.arrays["ids"])
 
 
+def uncertainty_percentiles(uncertainty: ArrayLike | None) -> list[float] | None:
+    """Return what 0, 1, …, 100% of images stay at or below in uncertainty; None where it is not known."""
+    if uncertainty is None or not np.size(uncertainty):
+        return None
+    return [round(float(value), 6) for value in np.percentile(np.asarray(uncertainty, float), range(101))]
+
+
+def less_certain_than(uncertainty: float, percentiles: Sequence[float]) -> int:
+    """Return the percentage of images that have a smaller uncertainty, by their percentiles."""
+    return max(0, int(np.searchsorted(percentiles, uncertainty)) - 1)
+
+
 def _array(name: str, value: Any, dtype: type[Any], ndim: int) -> NDArray[Any]:
     array = np.asarray(value)
     if array.ndim != ndim:

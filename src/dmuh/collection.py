@@ -2,7 +2,7 @@
 
 codes.safetensors   the codes, with ids and uncertainty
 items.jsonl         one line an image: id, path, labels, image uncertainty, metadata
-collection.json     the model that made the codes
+collection.json     the model that made the codes, and the percentiles of the images' uncertainty
 index.safetensors   the search index, once `dmuh index` made it
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmuh.codes import Codes
+from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.datasets import Dataset
 from dmuh.errors import DataError
 from dmuh.files import read_json, read_json_lines, write_json, write_text
@@ -69,7 +69,8 @@ class Collection:
         self.index_file.unlink(missing_ok=True)  # it is of older codes
         codes.save(self.codes_file)
         write_text(self.path / "items.jsonl", "".join(lines))
-        write_json(self.path / "collection.json", {"model": str(model.absolute()), "model_digest": model_digest})
+        about = {"model": str(model.absolute()), "model_digest": model_digest}
+        write_json(self.path / "collection.json", about | {"uncertainty_percentiles": uncertainty_percentiles(unsure)})
 
     def build_index(self) -> HammingIndex:
         """Make the index of the collection's codes and write it beside them."""
@@ -94,6 +95,12 @@ class Collection:
         self._check()
         about = read_json(self.path / "collection.json")
         return Path(about["model"]), about["model_digest"]
+
+    def uncertainty_percentiles(self) -> list[float] | None:
+        """Return what 0, 1, …, 100% of the images stay at or below in uncertainty, if that is known."""
+        self._check()
+        percentiles: list[float] | None = read_json(self.path / "collection.json").get("uncertainty_percentiles")
+        return percentiles
 
     def items(self, ids: Iterable[int] | None = None) -> dict[int, Item]:
         """Return the items by id: those asked for, or all."""

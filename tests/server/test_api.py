@@ -240,6 +240,8 @@ def test_what_is_served_and_how_it_does(client):
     assert (about["method"], about["backbone"], about["n_bits"]) == ("dmuh", "smallconv", 20)
     assert about["labels"] == {"ones": 10, "zeros": 10}
     assert 0 < about["high_bit_uncertainty"] < 10
+    unsure = [image["uncertainty"] for image in get(client, "/api/images", n=100)["images"]]
+    assert about["uncertainty_percentiles"] == pytest.approx(np.percentile(unsure, range(101)), abs=1e-5)
     assert get(client, "/healthz") == {"status": "ok"}
     search(client, id=1)
     client.get("/nowhere/at/all")
@@ -259,7 +261,8 @@ def test_methods_without_uncertainty_are_served_too(digits, folder, tmp_path):
     with client_of(Hasher.load(run.path), folder, tmp_path / "state") as client:
         first = search(client, id=1)["matches"][0]
         assert first["uncertainty"] is first["bit_uncertainty"] is None
-        assert get(client, "/api/about")["high_bit_uncertainty"] is None
+        about = get(client, "/api/about")
+        assert about["high_bit_uncertainty"] is about["uncertainty_percentiles"] is None
         assert len(get(client, "/api/images", order="uncertainty")["images"]) == 20
 
 

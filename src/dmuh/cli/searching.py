@@ -100,6 +100,7 @@ def search(
 
     Example: dmuh search photos.index query.jpg --sheet answer.png
     """
+    from dmuh.codes import less_certain_than
     from dmuh.collection import Collection
     from dmuh.datasets import load_images
 
@@ -118,11 +119,14 @@ def search(
     queries = _encode_images(hasher, data, on_bad_image or "fail")
     answers = _answers(searched, queries, k, radius)
     items = collection.items(id_ for answer in answers for _, id_ in answer)
-    unsure = queries.image_uncertainty
+    unsure, percentiles = queries.image_uncertainty, collection.uncertainty_percentiles()
     results: list[dict[str, Any]] = [
         {
             "query": data.path(position),
             "uncertainty": None if unsure is None else round(float(unsure[row]), 6),
+            "less_certain_than": (
+                None if unsure is None or percentiles is None else less_certain_than(float(unsure[row]), percentiles)
+            ),
             "matches": [{"distance": distance, **vars(items[id_])} for distance, id_ in answers[row]],
         }
         for row, position in enumerate(queries.ids.tolist())
@@ -134,6 +138,8 @@ def search(
         return
     for result in results:
         note = "" if result["uncertainty"] is None else f" (uncertainty {result['uncertainty']:.4f})"
+        if result["less_certain_than"] is not None:
+            note = f"{note[:-1]}, more than {result['less_certain_than']}% of the collection)"
         rows = [
             {
                 "distance": str(match["distance"]),

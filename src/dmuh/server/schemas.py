@@ -82,6 +82,11 @@ class About(BaseModel):
     n_bits: int = Field(examples=[32])
     images: int = Field(examples=[2500])
     labels: dict[str, int] = Field(description="Every label with the number of its images.", examples=[{"cats": 10}])
+    uncertainty_percentiles: list[float] | None = Field(
+        description="What 0, 1, …, 100% of the collection's images stay at or below in uncertainty: 101 numbers, of a "
+        "sample.",
+        examples=[[n / 1000 for n in range(101)]],
+    )
     high_bit_uncertainty: float | None = Field(
         description="What 95% of the collection's bits stay below.", examples=[0.08]
     )

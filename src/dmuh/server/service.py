@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dmuh.codes import Codes
+from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.encoder import Hasher
 from dmuh.errors import RequestError
 from dmuh.index import HammingIndex
@@ -27,7 +27,7 @@ from dmuh.server.writer import Addition, Change, Deletion, Writer
 
 T = TypeVar("T")
 
-_SAMPLED = 256  # images whose bits say what is much uncertainty
+_SAMPLED = 1024  # images that say what is much uncertainty
 
 
 class Service:
@@ -123,6 +123,9 @@ class Service:
             "backbone": self._model["backbone"],
             "n_bits": self._catalogue.n_bits,
             "labels": self._catalogue.labels(),
+            "uncertainty_percentiles": uncertainty_percentiles(
+                [row.uncertainty for row in rows if row.uncertainty is not None]
+            ),
             "high_bit_uncertainty": float(np.quantile(np.frombuffer(unsure, np.float32), 0.95)) if unsure else None,
         }
 

@@ -3,7 +3,7 @@
 
 const at = (id) => document.getElementById(id);
 const PAGE = 48; // images of a list that are fetched at a time
-let about = { labels: {}, n_bits: 0, high_bit_uncertainty: null };
+let about = { labels: {}, n_bits: 0, high_bit_uncertainty: null, uncertainty_percentiles: null };
 let upload = null; // the file that was searched with last, to which the back button returns
 let turn = 0; // counts the views: an answer that comes after the next one was asked for is dropped
 
@@ -42,6 +42,13 @@ function parameters(values) {
   return new URLSearchParams(given).toString();
 }
 
+// the percentage of the collection's images that have a smaller uncertainty, which says more than the number
+function lessCertainThan(uncertainty) {
+  const percentiles = about.uncertainty_percentiles;
+  if (uncertainty === null || !percentiles) return null;
+  return Math.max(0, percentiles.findLastIndex((value) => value < uncertainty));
+}
+
 const filters = () => parameters({ k: at("k").value, radius: at("radius").value });
 
 // ---- drawing ----
@@ -78,7 +85,9 @@ function picture(image, source, alt) {
 function drawQuery(query, title, source) {
   at("query-title").textContent = title;
   const labels = query.labels?.length ? `Labelled ${query.labels.join(", ")}. ` : "";
-  at("query-facts").textContent = `${labels}Uncertainty of the image: ${rounded(query.uncertainty)}.`;
+  const share = lessCertainThan(query.uncertainty);
+  const compared = share === null ? "" : `, more than that of ${share}% of the collection`;
+  at("query-facts").textContent = `${labels}Uncertainty of the image: ${rounded(query.uncertainty)}${compared}.`;
   at("query-image").parentElement.classList.remove("missing");
   picture(at("query-image"), source, title);
   drawCode(query);
@@ -97,7 +106,8 @@ function tile(image) {
   from.onclick = () => {
     location.hash = `#/image/${image.id}`;
   };
-  const facts = [`uncertainty ${rounded(image.uncertainty)}`];
+  const share = lessCertainThan(image.uncertainty);
+  const facts = [share === null ? `uncertainty ${rounded(image.uncertainty)}` : `less certain than ${share}%`];
   if (away) facts.unshift(`distance ${image.distance}`);
   const remove = make("button", { className: "delete", textContent: "✕", title: "Delete from the collection" });
   remove.setAttribute("aria-label", `Delete image ${image.id}`);
