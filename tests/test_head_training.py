@@ -12,7 +12,7 @@ from dmuh.heads import KernelHead
 from dmuh.methods import configure
 from dmuh.network import load_networks
 from dmuh.trainer import train
-from dmuh.trainer.head import Anchored
+from dmuh.trainer.head import Anchored, anchored
 
 
 @pytest.fixture
@@ -139,3 +139,13 @@ def test_codes_of_a_linear_head_are_those_of_its_network(vectors, tmp_path):
     with torch.no_grad():
         expected = Codes.from_outputs(network(torch.from_numpy(vectors.images)).numpy())
     np.testing.assert_array_equal(codes_of(run, vectors).bits, expected.bits)
+
+
+def test_a_fit_is_taken_again_for_the_same_features_and_no_others():
+    features = torch.randn(30, 5, generator=torch.Generator().manual_seed(0))
+    first = anchored(features, 8)
+    assert anchored(features.clone(), 8) is first
+    for other, n in ((features, 7), (features + 1e-3, 8), (features[:29], 8)):
+        again = anchored(other, n)
+        assert again is not first
+        assert torch.equal(again.matrix, Anchored.fit(other, n).matrix)

@@ -30,7 +30,7 @@ from dmuh.files import locked, written_whole
 from dmuh.images import Augment, BadImages, ImageReader, OnBadImage
 from dmuh.inference import OnnxNetwork
 from dmuh.machine import cache_folder
-from dmuh.network import HashNetwork, MomentumCopy, to_device
+from dmuh.network import HashNetwork, MomentumCopy, outputs_and_uncertainty, to_device
 from dmuh.protocols import Positions
 
 log = logging.getLogger(__name__)
@@ -249,11 +249,11 @@ def compute_outputs(
     kept, outputs, unsure = [positions[:0]], [], []
     for batch in inputs.batches(batches):
         if len(batch.positions):
-            h = network.upper(batch.activations)
+            h, u = outputs_and_uncertainty(network, momentum, batch.activations)
             kept.append(batch.positions)
             outputs.append(h.float().cpu().numpy())
-            if momentum is not None:
-                unsure.append((h - momentum.upper(batch.activations)).abs().float().cpu().numpy())
+            if u is not None:
+                unsure.append(u.float().cpu().numpy())
     empty = np.empty((0, network.n_bits), np.float32)
     return Outputs(
         np.concatenate(kept),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dmuh.errors import ConfigError, MissingExtraError
-from dmuh.network import HashNetwork, MomentumCopy
+from dmuh.network import HashNetwork, MomentumCopy, outputs_and_uncertainty
 
 _LAYERS = {"Conv", "Gemm", "MatMul"}
 _BETWEEN = {"Add", "Clip", "MaxPool", "Relu"}  # what stands between layers and need not leave 8 bits
@@ -46,10 +46,8 @@ class Both(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Compute both."""
         activations = self.network.lower(pixels)
-        outputs = self.network.upper(activations)
-        if self.momentum is None:
-            return outputs
-        return outputs, (outputs - self.momentum.upper(activations)).abs()
+        outputs, uncertainty = outputs_and_uncertainty(self.network, self.momentum, activations)
+        return outputs if uncertainty is None else (outputs, uncertainty)
 
 
 def to_onnx(module: Lower | Both) -> bytes:

@@ -38,7 +38,11 @@ class KernelHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Compute the outputs."""
-        return self.similarities(features) @ self.weight + self.bias
+        return self.of_similarities(self.similarities(features))
+
+    def of_similarities(self, similarities: Tensor) -> Tensor:
+        """Compute the outputs from the similarities (B, n_anchors)."""
+        return similarities @ self.weight + self.bias
 
 
 class TreesHead(nn.Module):

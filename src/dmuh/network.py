@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dmuh.backbones import Backbone, create_backbone
 from dmuh.errors import ConfigError, unknown
 from dmuh.files import ArrayFile
-from dmuh.heads import head_of
+from dmuh.heads import KernelHead, head_of
 
 _BATCH = 64  # rows that a GPU encodes together
 _SHARED_DEVIATION = 0.3  # of the mean one, added to each feature's: those that hardly vary are not blown up to the rest
@@ -196,6 +196,21 @@ class MomentumCopy(nn.Module):
         return self.network.upper(activations)
 
 
+def outputs_and_uncertainty(
+    network: HashNetwork, momentum: MomentumCopy | None, activations: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Compute the outputs (B, n_bits) from the activations, and how far the copy's are from them (Eq. 4)."""
+    if momentum is None:
+        return network.upper(activations), None
+    own, copied = network.hash_layer, momentum.network.hash_layer
+    if isinstance(own, KernelHead) and isinstance(copied, KernelHead):  # all below their weights is frozen, so the same
+        similar = own.similarities(network.head_inputs(activations))
+        outputs, others = own.of_similarities(similar), copied.of_similarities(similar)
+    else:
+        outputs, others = network.upper(activations), momentum.upper(activations)
+    return outputs, (outputs - others).abs()
+
+
 class TorchNetwork:
     """A network and its copy on a GPU, run as `dmuh.inference.OnnxNetwork` runs them on a CPU."""
 
@@ -213,11 +228,9 @@ class TorchNetwork:
             own = rows[first : first + _BATCH]
             whole = np.concatenate([own, np.zeros((_BATCH - len(own), *own.shape[1:]), own.dtype)])
             activations = self._network.lower(to_device(whole, self._network.device))
-            h = self._network.upper(activations)
-            values = {"outputs": h}
-            if self._momentum is not None:
-                values["uncertainty"] = (h - self._momentum.upper(activations)).abs()
-            for name, value in values.items():
+            values = outputs_and_uncertainty(self._network, self._momentum, activations)
+            for name, value in zip(self.outputs, values, strict=False):
+                assert value is not None, "there is an uncertainty where there is a copy"
                 parts[name].append(value[: len(own)].float().cpu().numpy())
         return {name: np.concatenate(values) for name, values in parts.items()}
 
