@@ -185,5 +185,5 @@ def test_less_certain_than_is_the_share_of_images_below():
     assert len(percentiles) == 101
     for value in (0.0, *unsure[:50].tolist(), 2.0):
         assert less_certain_than(value, percentiles) == pytest.approx(100 * (unsure < value).mean(), abs=1.01)
-    assert [less_certain_than(value, [0.5] * 101) for value in (0.4, 0.5, 0.6)] == [0, 0, 100]
+    assert [less_certain_than(value, [0.5] * 101) for value in (0.4, 0.5, 0.6)] == [0, 0, 99]
     assert uncertainty_percentiles(None) is uncertainty_percentiles([]) is None

@@ -118,8 +118,8 @@ def uncertainty_percentiles(uncertainty: ArrayLike | None) -> list[float] | None
 
 
 def less_certain_than(uncertainty: float, percentiles: Sequence[float]) -> int:
-    """Return the percentage of images that have a smaller uncertainty, by their percentiles."""
-    return max(0, int(np.searchsorted(percentiles, uncertainty)) - 1)
+    """Return the percentage of images that have a smaller uncertainty, by their percentiles: 0 to 99."""
+    return min(99, max(0, int(np.searchsorted(percentiles, uncertainty)) - 1))
 
 
 def _array(name: str, value: Any, dtype: type[Any], ndim: int) -> NDArray[Any]:

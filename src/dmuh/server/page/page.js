@@ -46,7 +46,7 @@ function parameters(values) {
 function lessCertainThan(uncertainty) {
   const percentiles = about.uncertainty_percentiles;
   if (uncertainty === null || !percentiles) return null;
-  return Math.max(0, percentiles.findLastIndex((value) => value < uncertainty));
+  return Math.min(99, Math.max(0, percentiles.findLastIndex((value) => value < uncertainty)));
 }
 
 const filters = () => parameters({ k: at("k").value, radius: at("radius").value });
