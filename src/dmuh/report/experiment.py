@@ -147,9 +147,9 @@ def _compared(bench: Bench, own: Sequence[ResultTable], dataset: str) -> Iterato
         if maps:
             drawing = figures.map_by_row({r: (f.mean, f.deviation) for r, f in maps.items()}, f"MAP at {bits} bits")
             yield Drawn("map", f"all rows at {bits} bits", "Mean and standard deviation over seeds.", drawing)
-            best = sorted(maps, key=lambda row: -maps[row].mean)[:_CURVES]
-            curves = _curves(bench, table, dataset, bits, best)
-            text = f"Precision over recall at {bits} bits, of the {len(curves)} rows with the highest MAP, first seed."
+            ranked = sorted(maps, key=lambda row: -maps[row].mean)
+            curves = _curves(bench, table, dataset, bits, _spread(ranked))
+            text = f"Precision over recall at {bits} bits, first seed: {len(curves)} rows from the best to the last."
             yield Drawn("precision-recall", "precision and recall", text, figures.precision_recall(curves))
     if "ablations" in by_name:
         table = by_name["ablations"]
@@ -166,6 +166,11 @@ def _compared(bench: Bench, own: Sequence[ResultTable], dataset: str) -> Iterato
             {name: float(row["map"]) for name, row in runs.items()},
         )
         yield Drawn("curves", "how they learn", "Loss and MAP of the training images over the epochs.", drawing)
+
+
+def _spread(ranked: Sequence[str]) -> list[str]:
+    """Return as many rows as lines can be told apart, evenly spread over the ranking: neighbours would lie as one."""
+    return [ranked[i] for i in np.unique(np.linspace(0, len(ranked) - 1, _CURVES).round().astype(int))]
 
 
 def _curves(
