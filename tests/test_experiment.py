@@ -22,7 +22,7 @@ from commands import dmuh, refused
 from dmuh.datasets import DATASETS
 from dmuh.files import read_json, write_json
 from dmuh.methods import METHODS
-from dmuh.report import figures
+from dmuh.report import experiment, figures
 from dmuh.report.experiment import write_report
 from dmuh.report.markup import page, section
 from dmuh.report.tables import ResultTable, html_table, latex, make_tables, markdown, row_name, tidy_csv
@@ -441,3 +441,13 @@ def test_precision_of_the_first_k_ends_where_it_is_cut():
     whole, cut = (figures.precision_at_k({"dmuh": curve, "csq": curve}, most) for most in (None, 100))
     assert "<!-- 1,000 -->" in whole.light
     assert "<!-- 1,000 -->" not in cut.light
+
+
+@pytest.mark.parametrize("n", [1, 2, 6, 7, 8, 16])
+def test_lines_are_spread_over_the_ranking_and_keep_the_first_row(n):
+    ranked = [f"row{i}" for i in range(n)]
+    chosen = experiment._spread(ranked, "row0")
+    assert len(chosen) == min(n, 7)
+    assert {"row0", ranked[-1]} <= set(chosen)
+    assert chosen == [row for row in ranked if row in chosen]
+    assert "row5" in experiment._spread([f"row{i}" for i in range(16)], "row5")

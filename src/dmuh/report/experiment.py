@@ -147,8 +147,9 @@ def _compared(bench: Bench, own: Sequence[ResultTable], dataset: str) -> Iterato
         if maps:
             drawing = figures.map_by_row({r: (f.mean, f.deviation) for r, f in maps.items()}, f"MAP at {bits} bits")
             yield Drawn("map", f"all rows at {bits} bits", "Mean and standard deviation over seeds.", drawing)
-            ranked = sorted(maps, key=lambda row: -maps[row].mean)
-            curves = _curves(bench, table, dataset, bits, _spread(ranked))
+            ablations = by_name["ablations"].rows[1:] if "ablations" in by_name else []
+            ranked = sorted((row for row in maps if row not in ablations), key=lambda row: -maps[row].mean)
+            curves = _curves(bench, table, dataset, bits, _spread(ranked, table.rows[0]))
             text = f"Precision over recall at {bits} bits, first seed: {len(curves)} rows from the best to the last."
             yield Drawn("precision-recall", "precision and recall", text, figures.precision_recall(curves))
     if "ablations" in by_name:
@@ -168,9 +169,12 @@ def _compared(bench: Bench, own: Sequence[ResultTable], dataset: str) -> Iterato
         yield Drawn("curves", "how they learn", "Loss and MAP of the training images over the epochs.", drawing)
 
 
-def _spread(ranked: Sequence[str]) -> list[str]:
-    """Return as many rows as lines can be told apart, evenly spread over the ranking: neighbours would lie as one."""
-    return [ranked[i] for i in np.unique(np.linspace(0, len(ranked) - 1, _CURVES).round().astype(int))]
+def _spread(ranked: Sequence[str], first: str) -> list[str]:
+    """Return the first row of a table and others, spread over the ranking: neighbours would lie as one line."""
+    others = [row for row in ranked if row != first]
+    step = (len(others) - 1) / (_CURVES - 2)
+    chosen = {first, *(others[round(place * step)] for place in range(_CURVES - 1) if others)}
+    return [row for row in ranked if row in chosen]
 
 
 def _curves(

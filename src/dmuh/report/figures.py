@@ -124,7 +124,7 @@ def precision_recall(curves: Mapping[str, Curve]) -> Drawing:
         axes.set_xlim(0, 1.0)
         axes.set_ylim(0, 1.02)
         if len(curves) > 1:
-            axes.legend(ncols=2)
+            figure.legend(loc="outside lower center", ncols=4)
 
     return draw(plot, "Precision over recall" + _named(curves))
 
