@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 Counting = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 CACHED: tuple[Augment, ...] = ("none", "flip")  # augmentations that kept activations can give
+WHOLE = (0, 1)
 _BATCH = 64
 _MAPPED = 1024
 _SECONDS = 5.0  # between two times that rows are marked as done
@@ -56,6 +57,12 @@ class InputBatch:
     activations: Tensor
 
 
+def share(n: int, part: tuple[int, int]) -> slice:
+    """Return where part k of k₀ of n things stands, for part = (k, k₀); parts differ in size by one at most."""
+    own, parts = part
+    return slice(n * own // parts, n * (own + 1) // parts)
+
+
 class ImageInputs:
     """Activations computed from the images as they are asked for."""
 
@@ -64,10 +71,16 @@ class ImageInputs:
         self._reader = reader
 
     def batches(
-        self, batches: Sequence[Positions], *, augment: Augment = "none", seed: tuple[int, ...] = ()
+        self,
+        batches: Sequence[Positions],
+        *,
+        augment: Augment = "none",
+        seed: tuple[int, ...] = (),
+        part: tuple[int, int] = WHOLE,
     ) -> Iterator[InputBatch]:
-        """Yield the activations of each batch of positions."""
-        for batch in self._reader.batches(batches, augment=augment, seed=seed):
+        """Yield the activations of each batch of positions, or of a part of it, see `share`."""
+        own = [batch[share(len(batch), part)] for batch in batches]
+        for batch in self._reader.batches(own, augment=augment, seed=seed):
             yield InputBatch(batch.positions, self._network.lower(to_device(batch.pixels, self._network.device)))
 
 
@@ -89,17 +102,28 @@ class KeptInputs:
         self._of = of  # the images whose rows these are; of all images where none are given
 
     def batches(
-        self, batches: Sequence[Positions], *, augment: Augment = "none", seed: tuple[int, ...] = ()
+        self,
+        batches: Sequence[Positions],
+        *,
+        augment: Augment = "none",
+        seed: tuple[int, ...] = (),
+        part: tuple[int, int] = WHOLE,
     ) -> Iterator[InputBatch]:
-        """Yield the activations of each batch of positions; to flip is to take those of the mirrored image."""
+        """Yield the activations of each batch of positions, or of a part of it, see `share`.
+
+        To flip is to take those of the mirrored image. Which are flipped does not depend on the part.
+        """
         rng = np.random.default_rng(seed)
         for asked in batches:
             positions = asked[~np.isin(asked, self._bad)] if len(self._bad) else asked
+            chances = rng.random(len(positions)) if augment == "flip" else np.empty(len(positions))
+            own = share(len(positions), part)
+            positions, chances = positions[own], chances[own]
             where = positions if self._of is None else np.searchsorted(self._of, positions)
             rows = self._rows[where]
             if augment == "flip":
                 assert self._mirrored is not None
-                flip = rng.random(len(positions)) < 0.5
+                flip = chances < 0.5
                 rows[flip] = self._mirrored[where[flip]]
             yield InputBatch(positions, to_device(rows, self._device))
 

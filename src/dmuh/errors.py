@@ -8,10 +8,12 @@
     │   └── ImageError        one image cannot be read
     ├── FormatError           a file written by dmuh is cut short, altered or of another version
     ├── RunError              a run folder is in use, unfinished or does not match
+    │   └── PeerError         another process of the same training stopped; that one says why
     ├── TrainingError         the training itself went wrong
     │   ├── DivergenceError   the loss ran away or is no longer a number
     │   └── CollapseError     all images got the same code
     ├── RequestError          the service cannot do what a request asks for; it has the status of the answer
+    ├── EngineError           another program that dmuh asks, such as Milvus, is down, slow or refuses
     └── MissingExtraError     an optional dependency is not installed (also an ImportError)
 
 The command line turns a DmuhError into its sentence and exit code 2; anything else is a bug and keeps its traceback.
@@ -54,6 +56,10 @@ class RunError(DmuhError):
     """A run folder is in use, unfinished or does not match."""
 
 
+class PeerError(RunError):
+    """Another process of the same training stopped, and says why."""
+
+
 class TrainingError(DmuhError):
     """The training itself went wrong."""
 
@@ -72,6 +78,10 @@ class RequestError(DmuhError):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class EngineError(DmuhError):
+    """Another program that dmuh asks is down, slow or refuses."""
 
 
 class MissingExtraError(DmuhError, ImportError):

@@ -1,4 +1,4 @@
-"""What dmuh needs to know of the machine: its cores, and where to keep what can be computed again."""
+"""What dmuh needs to know of the machine: cores, processes beside this one, where to keep what can be made again."""
 
 import ctypes
 import os
@@ -11,6 +11,14 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def place_in_group() -> tuple[int, int]:
+    """Return which of the processes that torchrun started together this is, and how many they are: (0, 1) alone."""
+    wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if not all(name in os.environ for name in wanted):
+        return 0, 1
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def cache_folder() -> Path:

@@ -139,15 +139,16 @@ class Run:
         save_arrays(self._checkpoint_file, _CHECKPOINT, _VERSION, arrays, state)
 
     def load_checkpoint(self) -> ArrayFile | None:
-        """Return the last checkpoint, or None; lines of epochs beyond it are cut off the logs."""
-        checkpoint = None
-        if self._checkpoint_file.is_file():
-            checkpoint = load_arrays(self._checkpoint_file, _CHECKPOINT, _VERSION)
-        done = checkpoint.metadata["epoch"] if checkpoint else 0
+        """Return the last checkpoint, or None."""
+        if not self._checkpoint_file.is_file():
+            return None
+        return load_arrays(self._checkpoint_file, _CHECKPOINT, _VERSION)
+
+    def cut_logs(self, done: int) -> None:
+        """Cut the lines of epochs beyond the first `done` off the logs."""
         for name in ("metrics.jsonl", "trace.jsonl"):
             kept = [line for line in self._lines(name) if line["epoch"] <= done]
             write_text(self.path / name, "".join(json.dumps(line) + "\n" for line in kept))
-        return checkpoint
 
     def save_model(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
         """Write the trained networks; with that the run is finished and its checkpoint goes."""

@@ -9,7 +9,8 @@ import typer
 from dmuh import __version__
 from dmuh.cli import benching, listing, searching, serving, training
 from dmuh.cli.console import warn
-from dmuh.errors import DmuhError
+from dmuh.errors import DmuhError, PeerError, TrainingError
+from dmuh.machine import place_in_group
 
 app = typer.Typer(
     help="Learn short binary codes for images that know where they are unsure, search them and measure them.",
@@ -45,11 +46,13 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("dmuh: %(message)s"))
     logging.getLogger("dmuh").handlers = [handler]
-    logging.getLogger("dmuh").setLevel(logging.INFO)
+    first = place_in_group()[0] == 0
+    logging.getLogger("dmuh").setLevel(logging.INFO if first else logging.WARNING)
     try:
         app()
     except DmuhError as error:
-        warn(str(error))
+        if first or not isinstance(error, PeerError | TrainingError):  # which the first process reports too
+            warn(str(error))
         sys.exit(2)
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,6 +9,7 @@ import typer
 from dmuh.cli import console
 from dmuh.cli.console import say, say_json, warn
 from dmuh.errors import ConfigError, DataError, DmuhError, needs_torch
+from dmuh.machine import place_in_group
 
 if TYPE_CHECKING:
     from dmuh.config import Config
@@ -49,6 +50,8 @@ def train(
     """Train a hashing network and measure it.
 
     Example: dmuh train --dataset folder --data photos --bits 48 --out runs/photos
+
+    On many GPUs: torchrun --nproc-per-node 8 -m dmuh.cli train … with the same options.
     """
     from dmuh.config import parse_override
 
@@ -63,11 +66,16 @@ def train(
         from dmuh.runs import Run
     run = Run(out)
     settings = _settings(run, flags, config, preset, resume)
+    rank, n_processes = place_in_group()
     if download:
+        if n_processes > 1:
+            raise ConfigError("--download is for one process: fetch the data set before many train on it")
         _download(settings)
     images = load_dataset(settings.data)
     began = time.perf_counter()
     _train(settings, run, images, resume)
+    if rank:
+        return
     last = run.metrics()[-1]
     result: dict[str, Any] = {
         "run": str(out),
@@ -183,6 +191,9 @@ def _download(settings: "Config") -> None:
 def _train(settings: "Config", run: "Run", images: "Dataset", resume: bool) -> None:
     from dmuh.trainer import train as run_training
 
+    if place_in_group()[0]:  # the first process reports
+        run_training(settings, run.path, dataset=images, resume=resume)
+        return
     try:
         with console.training_bar() as progress:
             run_training(

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,10 +21,11 @@ from dmuh.errors import ConfigError, DataError, RunError
 from dmuh.images import Augment, BadImages, OnBadImage
 from dmuh.machine import keep_freed_memory
 from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch, configure
-from dmuh.network import HashNetwork, MomentumCopy, calibrate, choose_device
+from dmuh.network import HashNetwork, MomentumCopy, calibrate
 from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
+from dmuh.trainer.distributed import Group, joined
 from dmuh.trainer.head import FrozenNetwork
 from dmuh.trainer.measuring import spread, trace, train_outputs, watched_maps
 from dmuh.trainer.optimisation import autocast, batches_of, epoch_generator, learning_rate, make_optimizer
@@ -62,34 +64,25 @@ def train(
 
     `dataset` replaces the one that the settings name, `split` the one that its protocol draws. With `resume` a run that
     was interrupted goes on from its last epoch, to the same weights as without the interruption. `count` shows how far
-    the computing of features is.
+    the computing of features is. Started by torchrun, all processes train one network and the first one writes it.
     """
     run = Run(Path(out))
     if resume and run.finished:
         return run
     settings = config.training
-    device = choose_device(settings.device)
-    data = dataset or load_dataset(config.data)
     method = METHODS[config.method]
-    if split is None:
-        split = _split(config, data)
-    torch.manual_seed(settings.seed)
-    network = _fresh_network(config, data).to(device)
-    if not (resume and run.started):
-        run.refuse_if_taken()
-    summary = summarise(data, split, config.protocol.protocol or DATASETS[config.data.dataset].protocol or "none")
-    log.info(summary.lines()[0])
-    for problem in summary.problems:
-        log.warning(problem)
-    with run.locked():
-        if not (resume and run.started):
-            run.begin(config)
-        run.save_data_summary(summary.to_dict())
-        fingerprint = data.fingerprint()
-        if not run.split_file.is_file():
-            split.save(run.split_file, fingerprint)
-        elif Split.load(run.split_file, fingerprint).digest() != split.digest():
-            raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
+    with joined(settings.device) as group, ExitStack() as held:
+        with group.agreeing():
+            _refuse_many(group, config)
+            data = dataset or load_dataset(config.data)
+            if split is None:
+                split = _split(config, data)
+            torch.manual_seed(settings.seed)
+            network = _fresh_network(config, data).to(group.device)
+            if group.first:
+                held.enter_context(_begun(run, config, data, split, resume))
+        with group.agreeing():
+            _check_split(run, data, split)
         if config.protocol.label_noise:
             labels = noisy_labels(data.labels, split.train, config.protocol.label_noise, settings.seed)
             data = replace(data, labels=labels)
@@ -107,13 +100,54 @@ def train(
         ) as inputs:
             if issubclass(method, ShallowMethod):
                 momentum = None
-                _fit(method.of(config.options, config.network.bits, settings.seed), run, data, split, network, inputs)
+                fitted = method.of(config.options, config.network.bits, settings.seed)
+                _fit(fitted, run, data, split, network, inputs, group)
             else:
-                momentum = _train_all_or_head(config, method, run, data, split, network, inputs, progress)
-        run.save_model(model_arrays(network, momentum), _model_card(config, data, split, network, momentum))
+                momentum = _train_all_or_head(config, method, run, data, split, network, inputs, progress, group)
+        if group.first:
+            run.save_model(model_arrays(network, momentum), _model_card(config, data, split, network, momentum))
         if len(bad):
             log.warning(bad.summary())
     return run
+
+
+def _refuse_many(group: Group, config: Config) -> None:
+    """Raise where a training cannot be shared by the processes of this group."""
+    if group.size == 1:
+        return
+    if issubclass(METHODS[config.method], ShallowMethod):
+        raise ConfigError(f"{config.method} is fitted by one process, got {group.size}: start it without torchrun")
+    if config.training.batch_size < 2 * group.size:
+        raise ConfigError(
+            f"batch_size counts the images of all processes together: {group.size} of them need "
+            f"{2 * group.size} at least, got {config.training.batch_size}"
+        )
+
+
+@contextmanager
+def _begun(run: Run, config: Config, data: Dataset, split: Split, resume: bool) -> Iterator[None]:
+    """Lay the run folder out, unless that was done before, and keep other trainings out of it meanwhile."""
+    if not (resume and run.started):
+        run.refuse_if_taken()
+    summary = summarise(data, split, config.protocol.protocol or DATASETS[config.data.dataset].protocol or "none")
+    log.info(summary.lines()[0])
+    for problem in summary.problems:
+        log.warning(problem)
+    with run.locked():
+        if not (resume and run.started):
+            run.begin(config)
+        run.save_data_summary(summary.to_dict())
+        if not run.split_file.is_file():
+            split.save(run.split_file, data.fingerprint())
+        yield
+
+
+def _check_split(run: Run, data: Dataset, split: Split) -> None:
+    """Raise unless the run folder is there and was begun with this split of these data."""
+    if not run.split_file.is_file():
+        raise RunError(f"{run.path} is not seen by all processes: it must lie where all of them can read it")
+    if Split.load(run.split_file, data.fingerprint()).digest() != split.digest():
+        raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
 
 
 def _train_all_or_head(
@@ -125,13 +159,14 @@ def _train_all_or_head(
     network: HashNetwork,
     inputs: Inputs,
     progress: Callable[[Progress], None],
+    group: Group,
 ) -> MomentumCopy | None:
     """Train a network that was just made; one that is frozen trains as its head alone."""
     calibrate(network, next(iter(inputs.batches([spread(split.train, _CALIBRATED)]))).activations)
     if config.network.freeze != "all" or isinstance(inputs, ImageInputs):
-        return _train(config, method, run, data, split, network, inputs, progress)
+        return _train(config, method, run, data, split, network, inputs, progress, group)
     frozen = FrozenNetwork(network, inputs, split, config.network.kernel)
-    return frozen.finish(_train(config, method, run, data, split, frozen.head, frozen.inputs, progress))
+    return frozen.finish(_train(config, method, run, data, split, frozen.head, frozen.inputs, progress, group))
 
 
 def _train(
@@ -143,6 +178,7 @@ def _train(
     network: HashNetwork,
     inputs: Inputs,
     progress: Callable[[Progress], None],
+    group: Group,
 ) -> MomentumCopy | None:
     """Train a calibrated network by a deep method; return the copy that codes get their uncertainty from, if any."""
     settings, device = config.training, network.device
@@ -155,9 +191,14 @@ def _train(
     kept = copies.get("slow", momentum)
     encoder = kept.network if kept is not None and settings.encoder == "copy" else network
     optimizer = make_optimizer(network, settings)
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    trained = [parameter for rates in optimizer.param_groups for parameter in rates["params"]]
     watch = Watch(objective, settings)
     done = restore(run, network, copies, objective, optimizer, watch)
+    group.check_equal(done, "the epochs they found done")
+    for module in (network, objective, *copies.values()):
+        group.copy_from_first(module.state_dict().values())
+    if group.first:
+        run.cut_logs(done)
     labels = labels.to(device)
 
     steps_per_epoch = len(list(batches_of(len(split.train), settings, 0)))
@@ -167,24 +208,27 @@ def _train(
         sums: dict[str, float] = {}
         n_images = 0
         chance = epoch_generator(settings.seed, epoch)
-        objective.begin_epoch(lambda: train_outputs(network, inputs, split).to(device), chance)
+        objective.begin_epoch(lambda: train_outputs(network, inputs, split, group).to(device), chance)
         batches = [split.train[rows] for rows in batches_of(len(split.train), settings, epoch)]
         augment = cast(Augment, settings.augment)
-        for step, batch in enumerate(inputs.batches(batches, augment=augment, seed=(settings.seed, 2, epoch))):
-            if len(batch.positions) < 2:
+        seed, part = (settings.seed, 2, epoch), (group.rank, group.size)
+        for step, batch in enumerate(inputs.batches(batches, augment=augment, seed=seed, part=part)):
+            own = torch.from_numpy(np.searchsorted(split.train, batch.positions)).to(device)
+            index = group.gather(own)  # (B,) of the whole batch, as all that follows but the activations
+            if len(index) < 2:
                 continue
-            for group in optimizer.param_groups:
-                group["lr"] = group["scale"] * learning_rate(settings, epoch + step / steps_per_epoch, steps_per_epoch)
-            index = torch.from_numpy(np.searchsorted(split.train, batch.positions)).to(device)
+            for rates in optimizer.param_groups:
+                rates["lr"] = rates["scale"] * learning_rate(settings, epoch + step / steps_per_epoch, steps_per_epoch)
             with autocast(settings, device):
                 outputs = network.upper(batch.activations)
                 copied = None if momentum is None else momentum.upper(batch.activations)
-            outputs = outputs.float()  # (B, n_bits)
-            seen = TrainBatch(labels[index], index, None if copied is None else copied.float())
+            outputs = group.gather(outputs.float())  # (B, n_bits)
+            seen = TrainBatch(labels[index], index, None if copied is None else group.gather(copied.float()))
             terms = objective(outputs, seen)
             loss = cast(Tensor, sum(terms.values()))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
+            group.average_gradients(trained)
             watch.step(epoch, loss.item(), outputs)
             if settings.clip:
                 torch.nn.utils.clip_grad_norm_(trained, settings.clip)
@@ -207,18 +251,27 @@ def _train(
         line["seconds"] = time.perf_counter() - began
         line["images_per_second"] = n_images / line["seconds"]
         if (epoch + 1) % settings.evaluate_every == 0 or epoch + 1 == settings.epochs:
-            maps = watched_maps(encoder, inputs, data, split)
+            maps = watched_maps(encoder, inputs, data, split, group)
             validation_map = maps.get("validation_map")
             line |= maps
-        run.log_epoch(line, trace(network, momentum, inputs, split, epoch + 1))
-        state = state_of(network, copies, objective, optimizer)
-        run.save_checkpoint(state, {"epoch": epoch + 1, "watch": watch.state()})
+        if group.first:
+            run.log_epoch(line, trace(network, momentum, inputs, split, epoch + 1))
+            state = state_of(network, copies, objective, optimizer)
+            run.save_checkpoint(state, {"epoch": epoch + 1, "watch": watch.state()})
     if kept is not None and encoder is kept.network:
         kept.exchange(network)
     return kept
 
 
-def _fit(method: ShallowMethod, run: Run, data: Dataset, split: Split, network: HashNetwork, inputs: Inputs) -> None:
+def _fit(
+    method: ShallowMethod,
+    run: Run,
+    data: Dataset,
+    split: Split,
+    network: HashNetwork,
+    inputs: Inputs,
+    group: Group,
+) -> None:
     """Fit a shallow method to the training images' features, and make what it found the network's hash layer."""
     began = time.perf_counter()
     batches = [split.train[n : n + _FITTED] for n in range(0, len(split.train), _FITTED)]
@@ -229,8 +282,8 @@ def _fit(method: ShallowMethod, run: Run, data: Dataset, split: Split, network: 
     seconds = time.perf_counter() - began
     line: dict[str, Any] = {"epoch": 1, "seconds": seconds, "images_per_second": len(positions) / seconds}
     line |= {"loss": method.losses_[-1]} if method.losses_ else {}
-    line |= watched_maps(network, inputs, data, split)
-    run.load_checkpoint()  # there is none: what an interrupted fit wrote down goes
+    line |= watched_maps(network, inputs, data, split, group)
+    run.cut_logs(0)  # what an interrupted fit wrote down goes
     run.log_epoch(line, trace(network, None, inputs, split, 1))
 
 

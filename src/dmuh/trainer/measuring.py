@@ -7,37 +7,52 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dmuh.activations import Inputs, compute_outputs
+from dmuh.activations import Inputs, compute_outputs, share
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
 from dmuh.metrics import evaluate
 from dmuh.network import HashNetwork, MomentumCopy
 from dmuh.protocols import Split
+from dmuh.trainer.distributed import Group
 
 _TRACED = 16  # training images whose outputs are written down every epoch
 _TRAIN_QUERIES = 1000  # training images at most that ask for the training MAP
 
 
-def train_outputs(network: HashNetwork, inputs: Inputs, split: Split) -> Tensor:
+def train_outputs(network: HashNetwork, inputs: Inputs, split: Split, group: Group) -> Tensor:
     """Return the outputs (N, n_bits) of all training images; of those that could not be read zeros."""
-    result = compute_outputs(network, None, inputs, split.train)
+    positions, found = _outputs(network, inputs, split.train, group)
     outputs = torch.zeros(len(split.train), network.n_bits)
-    outputs[np.searchsorted(split.train, result.positions)] = torch.from_numpy(result.outputs)
+    outputs[np.searchsorted(split.train, positions)] = torch.from_numpy(found)
     return outputs
 
 
-def watched_maps(network: HashNetwork, inputs: Inputs, data: Dataset, split: Split) -> dict[str, float]:
-    """Return the MAP of held-out and of training images, both asking the training images; none without labels."""
+def _outputs(
+    network: HashNetwork, inputs: Inputs, positions: NDArray[np.int64], group: Group
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return which images could be read and their outputs (n, n_bits); each process computes its part of them."""
+    own = compute_outputs(network, None, inputs, positions[share(len(positions), (group.rank, group.size))])
+    read, outputs = (torch.from_numpy(array).to(group.device) for array in (own.positions, own.outputs))
+    return group.gather(read).cpu().numpy(), group.gather(outputs).cpu().numpy()
+
+
+def watched_maps(network: HashNetwork, inputs: Inputs, data: Dataset, split: Split, group: Group) -> dict[str, float]:
+    """Return the MAP of held-out and of training images, both asking the training images; none without labels.
+
+    All processes compute codes; the first one alone measures them.
+    """
     if not data.classes:
         return {}
 
     def codes(positions: NDArray[np.int64]) -> Codes:
-        result = compute_outputs(network, None, inputs, positions)
-        return Codes.from_outputs(result.outputs, ids=result.positions)
+        read, outputs = _outputs(network, inputs, positions, group)
+        return Codes.from_outputs(outputs, ids=read)
 
     database = codes(split.train)
     asking = database[spread(np.arange(len(database)), _TRAIN_QUERIES)]
     parts = {"train_map": asking} | ({"validation_map": codes(split.validation)} if len(split.validation) else {})
+    if not group.first:
+        return {}
     return {
         name: evaluate(query, database, data.labels[query.ids], data.labels[database.ids], ks=()).map
         for name, query in parts.items()

@@ -1,0 +1,132 @@
+"""Training on many processes: each runs its part of a batch, all see the outputs of the whole of it.
+
+The processes are started by torchrun, or anything else that sets its variables. Pairs are formed over the global batch:
+every process gathers the outputs of all and computes the same loss, so that N of them take the step that one with the
+whole batch takes. What a step changes is therefore the same everywhere, momentum copies and buffers over the training
+set too, and a checkpoint knows nothing of how many processes wrote it.
+
+The network never leaves evaluation mode, in training too (see `HashNetwork`): batch normalisation uses its running
+statistics, which are the same in all processes and have nothing to exchange.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dmuh.errors import DmuhError, PeerError, RunError
+from dmuh.machine import place_in_group
+from dmuh.network import choose_device
+
+_PATIENCE = timedelta(days=1)  # one process may compute features for hours; who started them ends them all if one fails
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of one training: this one is number `rank` of `size` and computes on `device`."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and reports."""
+        return self.rank == 0
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return the rows (n, …) of all processes, one after the other: (Σn, …).
+
+        Gradient flows back to each process's own rows, summed over the processes.
+        """
+        if self.size == 1:
+            return rows
+        counts = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.size)]
+        dist.all_gather(counts, torch.tensor([len(rows)], device=self.device))
+        gathered: Tensor = _Gathered.apply(rows, [int(n) for n in counts], self.rank)  # type: ignore[no-untyped-call]
+        return gathered
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrite tensors by those of the first process."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), 0)
+
+    def average_gradients(self, weights: Sequence[Tensor]) -> None:
+        """Replace the gradient of each weight by its mean over the processes, in one exchange."""
+        if self.size == 1:
+            return
+        gradients = [weight.grad if weight.grad is not None else torch.zeros_like(weight) for weight in weights]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        means = torch.split(flat / self.size, [gradient.numel() for gradient in gradients])
+        for weight, mean in zip(weights, means, strict=True):
+            weight.grad = mean.view_as(weight)
+
+    @contextmanager
+    def agreeing(self) -> Iterator[None]:
+        """Go on behind the block in all processes or in none: what one raises ends the others too."""
+        failure: DmuhError | OSError | None = None
+        try:
+            yield
+        except (DmuhError, OSError) as error:
+            failure = error
+        failed = torch.tensor([int(failure is not None)], device=self.device)
+        if self.size > 1:
+            dist.all_reduce(failed)
+        if failure is not None:
+            raise failure
+        if failed.item():
+            raise PeerError("another process of this training stopped, and says why")
+
+    def check_equal(self, number: int, what: str) -> None:
+        """Raise unless all processes have the same number."""
+        others = self.gather(torch.tensor([number], device=self.device))
+        if bool((others != number).any()):
+            raise RunError(f"the processes of this training differ in {what}: {', '.join(map(str, others.tolist()))}")
+
+
+@contextmanager
+def joined(device_name: str) -> Iterator[Group]:
+    """Join the processes that were started together for the time of the block; alone, be a group of one."""
+    device = choose_device(device_name)
+    rank, size = place_in_group()
+    if size == 1:
+        yield Group(rank, size, device)
+        return
+    if device.type == "cuda" and device_name in ("auto", "cuda"):
+        device = choose_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
+        torch.cuda.set_device(device)
+    if dist.is_initialized():  # by the caller, whose it stays
+        yield Group(rank, size, device)
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+    try:
+        yield Group(rank, size, device)
+    finally:
+        dist.destroy_process_group()
+
+
+class _Gathered(torch.autograd.Function):
+    """The rows of all processes; backward, the gradients of all processes for this one's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: list[int], rank: int) -> Tensor:
+        ctx.begin, ctx.end = sum(counts[:rank]), sum(counts[: rank + 1])
+        padded = rows.new_zeros(max(counts), *rows.shape[1:])
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:n] for part, n in zip(parts, counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total[ctx.begin : ctx.end], None, None

@@ -1,0 +1,107 @@
+"""Trainings that write down every step, to be compared between one process and several.
+
+As a program it is one of several processes: `python together.py FOLDER NAME…` trains each of the named cases.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dmuh.config import Config
+from dmuh.datasets import Dataset
+from dmuh.datasets.mnist5k import load_mnist5k
+from dmuh.methods import METHODS, Objective, configure
+from dmuh.trainer import loop
+from dmuh.trainer.checkpoint import restore, state_of
+
+# One epoch of two steps: rounding crosses a kink sooner or later, of max pooling or of a margin, and gradients jump.
+SMALL = {"epochs": 1, "batch_size": 19, "bits": 12, "query": 5, "train": 13, "image_size": 16, "workers": 0}
+CASES = {name: {"method": name} for name, method in METHODS.items() if issubclass(method, Objective)}
+CASES |= {f"{name}, two epochs": {"method": name, "epochs": 2} for name in ("dsdh", "ddsh")}  # discrete steps between
+CASES["kept activations"] = {"freeze": "all", "augment": "flip", "uncertainty_alpha": 0.9}
+CASES["anchors"] = {"freeze": "all", "kernel": 20}
+CASES["images"] = {"augment": "crop+flip"}
+
+
+def few_digits() -> Dataset:
+    """Twenty of each of three digits; thirteen train, of which one is held out."""
+    mnist = load_mnist5k()
+    positions = np.concatenate([np.flatnonzero(mnist.labels[:, k])[:20] for k in (0, 1, 4)])
+    return Dataset("mnist5k", mnist.images[positions], mnist.labels[positions][:, [0, 1, 4]], ("0", "1", "4"))
+
+
+def config_of_case(case: str) -> Config:
+    return configure(SMALL, CASES[case])
+
+
+def watched_training(case: str, folder: Path) -> dict[str, np.ndarray]:
+    """Train; return the loss terms and gradients of each step, and all that the last step left."""
+    seen: dict[str, list[np.ndarray]] = {}
+    steps, trained = [], []
+
+    def watching(network, settings):
+        optimizer = make(network, settings)
+        optimizer.register_step_pre_hook(lambda *_: note_gradients(optimizer))
+        return optimizer
+
+    def note_gradients(optimizer) -> None:
+        for number, weight in enumerate(p for rates in optimizer.param_groups for p in rates["params"]):
+            seen.setdefault(f"gradient.{number}", []).append(weight.grad.detach().clone().numpy())
+
+    def keeping(run, network, copies, objective, optimizer, watch):
+        trained.extend((network, copies, objective, optimizer))
+        return restore(run, network, copies, objective, optimizer, watch)
+
+    make, loop.make_optimizer, loop.restore = loop.make_optimizer, watching, keeping
+    try:
+        loop.train(config_of_case(case), folder, dataset=few_digits(), progress=steps.append)
+    finally:
+        loop.make_optimizer, loop.restore = make, restore
+    found = {name: np.stack(values) for name, values in seen.items()}
+    for term in steps[0].terms:
+        found[f"term.{term}"] = np.array([step.terms[term] for step in steps])
+    return found | {name: value for name, value in state_of(*trained).items() if not name.startswith("rng")}
+
+
+def start(n: int, *arguments: object) -> list[subprocess.Popen]:
+    """Start n processes of this program, or of the module behind -m, as torchrun would."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    own = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    program = list(map(str, arguments)) if arguments[0] == "-m" else [__file__, *map(str, arguments)]
+    return [
+        subprocess.Popen(
+            [sys.executable, *program],
+            env=os.environ | own | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(n)
+    ]
+
+
+def finish(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
+    """Wait for processes; return the exit code, output and errors of each."""
+    try:
+        said = [process.communicate(timeout=900) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")  # once: a port is not free again at once
+    root, rank = Path(sys.argv[1]), os.environ["RANK"]
+    for name in sys.argv[2:]:
+        found = watched_training(name, root / name / "run")
+        np.savez(root / name / f"{rank}.npz", **found)
+    torch.distributed.destroy_process_group()
