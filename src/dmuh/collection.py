@@ -55,7 +55,7 @@ class Collection:
     def write(self, codes: Codes, dataset: Dataset, model: Path, model_digest: str) -> None:
         """Write the codes of a data set's images, whose ids are their positions there."""
         unsure = codes.image_uncertainty
-        lines = []
+        items = []
         for row, position in enumerate(codes.ids.tolist()):
             name = dataset.path(position)
             item = Item(
@@ -65,7 +65,12 @@ class Collection:
                 uncertainty=None if unsure is None else round(float(unsure[row]), 6),
                 metadata={column: values[position] for column, values in dataset.metadata.items()},
             )
-            lines.append(json.dumps(vars(item)) + "\n")  # ASCII: a file's name need not be Unicode
+            items.append(item)
+        self.write_items(codes, items, model, model_digest)
+
+    def write_items(self, codes: Codes, items: Iterable[Item], model: Path, model_digest: str) -> None:
+        """Write codes and what is known of each image, in the same order."""
+        lines = [json.dumps(vars(item)) + "\n" for item in items]  # ASCII: a file's name need not be Unicode
         self.index_file.unlink(missing_ok=True)  # it is of older codes
         codes.save(self.codes_file)
         write_text(self.path / "items.jsonl", "".join(lines))

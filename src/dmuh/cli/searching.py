@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from dmuh.cli import console
+from dmuh.cli.beyond import encode_shards, fill_milvus, open_milvus
 from dmuh.cli.console import say, say_json, say_table, warn
 from dmuh.errors import ConfigError, DataError, needs_torch
 
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
     from dmuh.datasets import Dataset
     from dmuh.encoder import Hasher
     from dmuh.images import OnBadImage
-    from dmuh.index import HammingIndex
+    from dmuh.index import HammingIndex, MilvusIndex
 
+Engine = Annotated[
+    str | None,
+    typer.Option("--index", help="Search by Milvus: milvus:FILE.db, or milvus:http://HOST:PORT of a server."),
+]
 Workers = Annotated[int | None, typer.Option(min=0, max=256, help="Processes that read images; else chosen.")]
 
 
@@ -31,16 +36,31 @@ def encode(
     label_separator: console.LabelSeparator = None,
     on_bad_image: console.OnBadImage = None,
     workers: Workers = None,
+    shards: Annotated[
+        int | None, typer.Option(min=1, help="Write so many Parquet shards; restart makes the rest.")
+    ] = None,
+    shard: Annotated[str | None, typer.Option(help="Write shard K of N alone, such as 3/64.")] = None,
     as_json: console.Json = False,
 ) -> None:
     """Turn images into codes.
 
-    Labels are kept with --dataset folder or csv; without it the images have none.
+    Labels are kept with --dataset folder or csv; without it the images have none. Parquet lists and tar files in
+    WebDataset's layout are encoded in shards. Under torchrun, Slurm and Kubernetes --shards are dealt out to the
+    processes; dmuh index makes them searchable.
     """
     options = console.given(
         dataset=dataset, path_format=path_format, path_column=path_column, label_column=label_column,
         label_separator=label_separator, on_bad_image=on_bad_image,
     )  # fmt: skip
+    if shards or shard or any(path.suffix.lower() in (".tar", ".parquet") for path in images):
+        from dmuh.sources import open_source
+
+        whole = images if open_source(images) else _load(images, options)
+        bad_image = options.get("on_bad_image", "fail")
+        encode_shards(
+            run, whole, out, shards=shards, shard=shard, on_bad_image=bad_image, workers=workers, as_json=as_json
+        )
+        return
     codes = _encode(run, images, out, options, workers)
     result = {"codes": str(out), "images": len(codes), "n_bits": codes.n_bits}
     say_json(result) if as_json else say(f"{len(codes):,} images encoded with {codes.n_bits} bits: {out}")
@@ -61,6 +81,7 @@ def index(
     label_separator: console.LabelSeparator = None,
     on_bad_image: console.OnBadImage = None,
     workers: Workers = None,
+    engine: Engine = None,
     as_json: console.Json = False,
 ) -> None:
     """Make images searchable: encode them, unless they are, and index their codes.
@@ -68,8 +89,11 @@ def index(
     Example: dmuh index runs/photos my-photos --out photos.index
     """
     from dmuh.collection import Collection
+    from dmuh.shards import Shards
 
-    if Collection(source).exists:
+    if Collection(source).exists or Shards(source).exists:
+        if not Collection(source).exists:
+            Shards(source).merge()
         if images or out:
             raise ConfigError(f"{source} holds codes, which are indexed in place: leave out images and --out")
         out = source
@@ -81,7 +105,7 @@ def index(
             label_separator=label_separator, on_bad_image=on_bad_image,
         )  # fmt: skip
         _encode(source, images, out, options, workers)
-    built = Collection(out).build_index()
+    built = Collection(out).build_index() if engine is None else fill_milvus(engine, Collection(out))
     result = {"index": str(out), "images": len(built), "n_bits": built.n_bits}
     say_json(result) if as_json else say(f"{len(built):,} images indexed: {out}")
 
@@ -94,6 +118,7 @@ def search(
     sheet: Annotated[Path | None, typer.Option(help="Draw queries and answers to this PNG file.")] = None,
     model: Annotated[Path | None, typer.Option(help="Folder of the model, if it moved since then.")] = None,
     on_bad_image: console.OnBadImage = None,
+    engine: Engine = None,
     as_json: console.Json = False,
 ) -> None:
     """Find the nearest images of query images.
@@ -110,7 +135,7 @@ def search(
     if sheet and sheet.suffix.lower() != ".png":
         raise ConfigError(f"--sheet must be a .png file, got {sheet}")
     collection = Collection(index_folder)
-    searched = collection.load_index()
+    searched = collection.load_index() if engine is None else open_milvus(engine)
     path, digest = collection.model()
     hasher = Hasher.load(model or path)
     if hasher.digest != digest:
@@ -157,11 +182,21 @@ def search(
 def _encode(run: Path, images: list[Path], out: Path, options: dict[str, Any], workers: int | None) -> "Codes":
     """Encode images or a data set into a collection folder."""
     from dmuh.collection import Collection
-    from dmuh.config import DataSettings, build
-    from dmuh.datasets import load_dataset, load_images
 
     with needs_torch("encoding images"):
         from dmuh.encoder import Hasher
+
+    data = _load(images, options)
+    hasher = Hasher.load(run)
+    codes = _encode_images(hasher, data, options.get("on_bad_image", "fail"), workers)
+    Collection(out).write(codes, data, run, hasher.digest)
+    return codes
+
+
+def _load(images: list[Path], options: dict[str, Any]) -> "Dataset":
+    """Read image files and folders, or the data set that the options name."""
+    from dmuh.config import DataSettings, build
+    from dmuh.datasets import load_dataset, load_images
 
     problems: list[str] = []
     settings = build(DataSettings, {"dataset": "images", "data": str(images[0]), **options}, problems)
@@ -175,10 +210,7 @@ def _encode(run: Path, images: list[Path], out: Path, options: dict[str, Any], w
         data = load_dataset(settings)
     for note in data.notes:
         warn(note)
-    hasher = Hasher.load(run)
-    codes = _encode_images(hasher, data, settings.on_bad_image, workers)
-    Collection(out).write(codes, data, run, hasher.digest)
-    return codes
+    return data
 
 
 def _vectors(sources: list[Path]) -> "Dataset":
@@ -209,7 +241,9 @@ def _encode_images(hasher: "Hasher", data: "Dataset", on_bad_image: str, workers
     return codes
 
 
-def _answers(searched: "HammingIndex", queries: "Codes", k: int, radius: int | None) -> list[list[tuple[int, int]]]:
+def _answers(
+    searched: "HammingIndex | MilvusIndex", queries: "Codes", k: int, radius: int | None
+) -> list[list[tuple[int, int]]]:
     """Return (distance, id) of the answers to each query."""
     if radius is None:
         matches = searched.search(queries, k)

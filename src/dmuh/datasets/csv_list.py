@@ -15,8 +15,8 @@ from dmuh.datasets.base import Dataset, Labels, existing, multi_hot
 from dmuh.errors import DataError, unknown
 from dmuh.images import OnBadImage
 
-_PATH_COLUMNS = ("image", "path", "file", "filename", "image_path")
-_LABEL_COLUMNS = ("labels", "label", "class", "classes")
+PATH_COLUMNS = ("image", "path", "file", "filename", "image_path")
+LABEL_COLUMNS = ("labels", "label", "class", "classes")
 
 Rows = list[dict[str, str]]
 
@@ -82,10 +82,10 @@ def _path_column(given: str, columns: list[str], file: Path) -> str:
     if given:
         return _known(given, columns, file)
     for name in columns:
-        if name.lower() in _PATH_COLUMNS:
+        if name.lower() in PATH_COLUMNS:
             return name
     raise DataError(
-        f"{file} has no column {', '.join(_PATH_COLUMNS)}: name one of {', '.join(columns)} by path_column, "
+        f"{file} has no column {', '.join(PATH_COLUMNS)}: name one of {', '.join(columns)} by path_column, "
         "or build the path by path_format, e.g. images/{image_id}.jpg"
     )
 
@@ -108,7 +108,7 @@ def _labels(
     """Return the label matrix, the class names and the columns they came from."""
     column = _known(label_column, columns, file) if label_column else ""
     if not column:
-        column = next((name for name in columns if name.lower() in _LABEL_COLUMNS), "")
+        column = next((name for name in columns if name.lower() in LABEL_COLUMNS), "")
     if column:
         cells = [row[column] for row in rows]
         _check_separator(cells, column, separator, file)
@@ -118,7 +118,7 @@ def _labels(
     flags = tuple(name for name in columns if all(row[name].strip() in ("0", "1") for row in rows))
     if not flags:
         raise DataError(
-            f"{file} has no labels: expected a column {', '.join(_LABEL_COLUMNS)} or columns of 0 and 1, "
+            f"{file} has no labels: expected a column {', '.join(LABEL_COLUMNS)} or columns of 0 and 1, "
             f"found {', '.join(columns) or 'only the path'}"
         )
     matrix = np.array([[row[name].strip() == "1" for name in flags] for row in rows], np.uint8)

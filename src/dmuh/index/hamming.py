@@ -86,7 +86,7 @@ class HammingIndex:
 
     def remove(self, ids: IdsLike) -> "HammingIndex":
         """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself."""
-        gone = _as_ids(ids)
+        gone = as_ids(ids)
         missing = gone[~_in_sorted(gone, self.ids)]
         if len(missing):
             raise InputError(f"id {missing[0]} is not in the index ({len(missing)} such ids)")
@@ -175,7 +175,7 @@ class HammingIndex:
             return None
         array = np.asarray(among)
         if array.dtype != np.bool_:
-            return _as_ids(array)
+            return as_ids(array)
         if array.shape != (len(self),):
             raise InputError(f"a mask must have one entry for each of the {len(self)} ids, got shape {array.shape}")
         chosen: NDArray[np.int64] = self.ids[array]
@@ -192,7 +192,8 @@ def _merged(segments: Sequence[Segment], n_bits: int) -> Segment:
     return Segment.build(words, ids, n_bits)
 
 
-def _as_ids(ids: IdsLike) -> NDArray[np.int64]:
+def as_ids(ids: IdsLike) -> NDArray[np.int64]:
+    """Return ids as an array, each once, ascending."""
     array = np.unique(np.asarray(ids))
     if array.size and array.dtype.kind not in "iu":
         raise DtypeError(f"ids must be whole numbers, got {array.dtype}")

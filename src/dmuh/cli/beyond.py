@@ -1,0 +1,76 @@
+"""What the commands do beyond one machine: codes in shards, search by Milvus."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from dmuh.cli.console import say, say_json, warn
+from dmuh.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dmuh.collection import Collection
+    from dmuh.datasets import Dataset
+    from dmuh.images import OnBadImage
+    from dmuh.index import MilvusIndex
+
+
+def encode_shards(
+    run: Path,
+    images: "list[Path] | Dataset",
+    out: Path,
+    *,
+    shards: int | None,
+    shard: str | None,
+    on_bad_image: str,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Encode the shards that are this process's and not there yet."""
+    from dmuh.encoder import Hasher
+    from dmuh.images import BadImages
+    from dmuh.shards import Manifest, Shards, encode_shard, own_shards
+    from dmuh.sources import DatasetSource, open_source
+
+    total = shards if shard is None else int(shard.partition("/")[2] or 0)
+    if shards is not None and shards != total:
+        raise ConfigError(f"--shard {shard} and --shards {shards} do not agree: give one of them")
+    mine = own_shards(total or 1, shard)
+    source = open_source(images) if isinstance(images, list) else DatasetSource(images)
+    assert source is not None
+    hasher = Hasher.load(run)
+    folder, bad = Shards(out), BadImages()
+    folder.begin(Manifest(str(run.absolute()), hasher.digest, hasher.n_bits, source.digest(), total or 1))
+    for number in mine:
+        encode_shard(
+            hasher,
+            source,
+            folder,
+            number,
+            on_bad_image=cast("OnBadImage", on_bad_image),
+            bad=bad,
+            workers=workers,
+        )
+    if len(bad):
+        warn(bad.summary())
+    missing = folder.missing()
+    result: dict[str, Any] = {"shards": str(out), "done": [number + 1 for number in mine], "missing": len(missing)}
+    if as_json:
+        say_json(result)
+    else:
+        rest = f"{len(missing)} of {total} are missing" if missing else f"all are there: dmuh index {out}"
+        say(f"{len(mine)} shards encoded in {out}; {rest}")
+
+
+def open_milvus(address: str) -> "MilvusIndex":
+    """Open the index at an address such as milvus:codes.db."""
+    from dmuh.index import MilvusIndex
+
+    return MilvusIndex(address)
+
+
+def fill_milvus(address: str, collection: "Collection") -> "MilvusIndex":
+    """Give Milvus the codes of a collection that it does not have yet, with their labels."""
+    import numpy as np
+
+    codes, items, opened = collection.load_codes(), collection.items(), open_milvus(address)
+    fresh = codes[~np.isin(codes.ids, opened.ids)]
+    return opened.add(fresh, [items[id_].labels for id_ in fresh.ids.tolist()])

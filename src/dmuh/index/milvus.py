@@ -1,0 +1,246 @@
+"""MilvusIndex: the same search by Milvus, embedded in one file or on a server or cluster of its own.
+
+Milvus takes over where one machine's memory ends. It finds the same distances as `HammingIndex`; among codes at the
+distance of the k-th it may choose others, since it knows no order between them.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.codes import Codes
+from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
+from dmuh.index.hamming import IdsLike, Matches, Neighbourhoods, as_ids
+
+_KINDS = ("BIN_FLAT", "BIN_IVF_FLAT")
+_MOST = 16_384  # answers to a query, by Milvus's own limit
+_ROWS = 10_000  # codes that are sent together
+_IDS = 5_000  # ids that are named in one expression
+_LABELS, _LABEL_LENGTH = 64, 256  # labels an image at most, and bytes a label
+_ABOUT = "dmuh codes of {} bits"
+
+
+class MilvusIndex:
+    """Search over binary codes in a Milvus collection, which takes its width from the first codes added.
+
+    `address` is milvus: and a file that ends in .db, which is searched in this process, or the URL of a server. Codes
+    are kept in vectors of a multiple of 8 bits, the spare ones zero. `kind` is BIN_FLAT, which compares all codes, or
+    BIN_IVF_FLAT, which compares those of the `probes` nearest of `lists` cells, for a new collection. What was added or
+    removed is seen by the next search. No call takes much longer than `timeout` seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        collection: str = "dmuh",
+        kind: str = "BIN_FLAT",
+        lists: int = 1024,
+        probes: int = 32,
+        timeout: float = 30.0,
+    ) -> None:
+        if kind not in _KINDS:
+            raise ConfigError(f"the kind of a Milvus index must be {' or '.join(_KINDS)}, got {kind}")
+        self._where = address.removeprefix("milvus:")
+        if not re.match(r"https?://", self._where):
+            if Path(self._where).suffix != ".db":
+                raise ConfigError(f"a Milvus index is milvus:FILE.db or milvus:http://HOST:PORT, got {address}")
+            Path(self._where).absolute().parent.mkdir(parents=True, exist_ok=True)
+        self._name = collection
+        self._kind, self._lists, self._probes = kind, lists, probes
+        self._timeout = timeout
+        try:
+            import pymilvus
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("a Milvus index", "milvus") from error
+        self._library = pymilvus
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it reports beside is raised too, as a sentence
+        with self._asking():
+            self._client = pymilvus.MilvusClient(self._where, timeout=timeout)
+            self._n_bits = self._width()
+
+    def __len__(self) -> int:
+        if self._n_bits is None:
+            return 0
+        with self._asking():
+            found = self._client.query(self._name, "", ["count(*)"], timeout=self._timeout)
+        return int(found[0]["count(*)"])
+
+    @property
+    def n_bits(self) -> int | None:
+        """Length of the codes, None while nothing was ever added."""
+        return self._n_bits
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """The ids in the index, ascending."""
+        found: list[int] = []
+        if self._n_bits is not None:
+            with self._asking():
+                pages = self._client.query_iterator(
+                    self._name, batch_size=_ROWS, output_fields=["id"], timeout=self._timeout
+                )
+                while rows := pages.next():
+                    found += [row["id"] for row in rows]
+                pages.close()
+        return np.sort(np.asarray(found, np.int64))
+
+    def add(self, codes: Codes, labels: Sequence[Sequence[str]] | None = None) -> "MilvusIndex":
+        """Add codes, with the labels of each to search among; their ids must be new. Returns the index itself."""
+        self._check_width(codes)
+        if labels is not None and len(labels) != len(codes):
+            raise InputError(f"labels must be as many as the codes, {len(codes)}, got {len(labels)}")
+        if self._n_bits is None:
+            self._create(codes.n_bits)
+        known = self._known(codes.ids)
+        if len(known):
+            raise InputError(f"id {known.min()} is in the index already ({len(known)} such ids): remove it first")
+        for first in range(0, len(codes), _ROWS):
+            rows = [
+                {
+                    "id": int(codes.ids[row]),
+                    "code": codes.bits[row].tobytes(),
+                    "labels": [] if labels is None else list(labels[row]),
+                }
+                for row in range(first, min(first + _ROWS, len(codes)))
+            ]
+            with self._asking():
+                self._client.insert(self._name, rows, timeout=self._timeout)
+        return self
+
+    def remove(self, ids: IdsLike) -> "MilvusIndex":
+        """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself."""
+        gone = as_ids(ids)
+        missing = np.setdiff1d(gone, self._known(gone))
+        if len(missing):
+            raise InputError(f"id {missing[0]} is not in the index ({len(missing)} such ids)")
+        for first in range(0, len(gone), _IDS):
+            with self._asking():
+                self._client.delete(self._name, ids=gone[first : first + _IDS].tolist(), timeout=self._timeout)
+        return self
+
+    def search(
+        self, queries: Codes, k: int, *, among: IdsLike | NDArray[np.bool_] | None = None, label: str | None = None
+    ) -> Matches:
+        """Return the k nearest codes of each query (all of them if there are fewer), ties by id.
+
+        `among` leaves only some ids to be found: these ids, or a boolean mask over `ids`; `label` those that have it.
+        """
+        if not 1 <= k <= _MOST:
+            raise InputError(f"k must be at least 1 and, by Milvus, at most {_MOST}, got {k}")
+        rows = self._ask(queries, k, {"nprobe": self._probes}, among, label)
+        width = min((len(row) for row in rows), default=0)
+        found = np.array([row[:width] for row in rows], np.int64).reshape(len(queries), width, 2)
+        return Matches(found[:, :, 0].astype(np.int32), found[:, :, 1])
+
+    def within(
+        self, queries: Codes, radius: int, *, among: IdsLike | NDArray[np.bool_] | None = None
+    ) -> Neighbourhoods:
+        """Return every code at distance ≤ radius of each query, nearest first, ties by id; `among` as in `search`."""
+        if radius < 0:
+            raise InputError(f"radius must be at least 0, got {radius}")
+        rows = self._ask(queries, _MOST, {"nprobe": self._lists, "radius": radius + 1}, among, None)
+        if any(len(row) == _MOST for row in rows):
+            raise InputError(
+                f"more than {_MOST} codes lie within {radius}, which is all that Milvus gives: lower radius"
+            )
+        found = np.array([pair for row in rows for pair in row], np.int64).reshape(-1, 2)
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+        return Neighbourhoods(offsets.astype(np.int64), found[:, 0].astype(np.int32), found[:, 1])
+
+    def close(self) -> None:
+        """End the connection; an embedded index can then be opened by another process."""
+        self._client.close()
+
+    def _ask(
+        self,
+        queries: Codes,
+        most: int,
+        parameters: dict[str, int],
+        among: IdsLike | NDArray[np.bool_] | None,
+        label: str | None,
+    ) -> list[list[tuple[int, int]]]:
+        """Return up to `most` pairs (distance, id) for each query, in their order."""
+        self._check_width(queries)
+        chosen = self._chosen(among)
+        if self._n_bits is None or not len(queries) or (chosen is not None and not len(chosen)):
+            return [[] for _ in range(len(queries))]
+        conditions = [] if label is None else [f"array_contains(labels, {json.dumps(label)})"]
+        conditions += [] if chosen is None else [f"id in {chosen.tolist()}"]
+        with self._asking():
+            found = self._client.search(
+                self._name,
+                [bits.tobytes() for bits in queries.bits],
+                filter=" and ".join(conditions),
+                limit=most,
+                search_params={"metric_type": "HAMMING", "params": parameters},
+                anns_field="code",
+                timeout=self._timeout,
+            )
+        return [sorted((round(hit["distance"]), int(hit["id"])) for hit in hits) for hits in found]
+
+    def _chosen(self, among: IdsLike | NDArray[np.bool_] | None) -> NDArray[np.int64] | None:
+        if among is None or np.asarray(among).dtype != np.bool_:
+            return None if among is None else as_ids(among)
+        mask, ids = np.asarray(among), self.ids
+        if mask.shape != ids.shape:
+            raise InputError(f"a mask must have one entry for each of the {len(ids)} ids, got shape {mask.shape}")
+        chosen: NDArray[np.int64] = ids[mask]
+        return chosen
+
+    def _known(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which of these ids are in the index."""
+        found: list[int] = []
+        if self._n_bits is not None:
+            for first in range(0, len(ids), _IDS):
+                condition = f"id in {ids[first : first + _IDS].tolist()}"
+                with self._asking():
+                    rows = self._client.query(self._name, condition, ["id"], timeout=self._timeout)
+                found += [row["id"] for row in rows]
+        return np.asarray(found, np.int64)
+
+    def _create(self, n_bits: int) -> None:
+        types, client = self._library.DataType, self._client
+        schema = client.create_schema(auto_id=False, description=_ABOUT.format(n_bits))
+        schema.add_field("id", types.INT64, is_primary=True)
+        schema.add_field("code", types.BINARY_VECTOR, dim=8 * -(-n_bits // 8))
+        schema.add_field(
+            "labels", types.ARRAY, element_type=types.VARCHAR, max_capacity=_LABELS, max_length=_LABEL_LENGTH
+        )
+        index = client.prepare_index_params()
+        cells = {"nlist": self._lists} if self._kind == "BIN_IVF_FLAT" else {}
+        index.add_index("code", index_type=self._kind, metric_type="HAMMING", params=cells)
+        with self._asking():  # strong: a search sees all that was written before it
+            client.create_collection(
+                self._name, schema=schema, index_params=index, consistency_level="Strong", timeout=self._timeout
+            )
+        self._n_bits = n_bits
+
+    def _width(self) -> int | None:
+        """Return the length of the codes in the collection, None where there is no collection yet."""
+        if not self._client.has_collection(self._name, timeout=self._timeout):
+            return None
+        about = self._client.describe_collection(self._name, timeout=self._timeout)["description"]
+        found = re.fullmatch(_ABOUT.format(r"(\d+)"), about)
+        if found is None:
+            raise EngineError(f"the collection {self._name} of {self._where} was not made by dmuh: name another")
+        return int(found[1])
+
+    def _check_width(self, codes: Codes) -> None:
+        if self._n_bits is not None and codes.n_bits != self._n_bits:
+            raise InputError(f"the index holds {self._n_bits}-bit codes, got {codes.n_bits}-bit ones")
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Turn what goes wrong with Milvus into one sentence."""
+        try:
+            yield
+        except (self._library.MilvusException, OSError, RuntimeError) as error:
+            reason = " ".join(str(getattr(error, "message", error)).split())[:200]
+            raise EngineError(f"Milvus at {self._where} gave no answer within {self._timeout:g} s: {reason}") from error

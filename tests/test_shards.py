@@ -1,0 +1,204 @@
+import io
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from commands import dmuh, refused
+from dmuh.collection import Collection
+from dmuh.datasets import load_images
+from dmuh.errors import ConfigError, DataError, FormatError, MissingExtraError, RunError
+from dmuh.images import BadImages
+from dmuh.shards import Shards, encode_shard, own_shards
+from dmuh.sources import DatasetSource, ListSource, TarSource, open_source
+from sharded import begun, noisy_images, projecting_hasher
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dmuh[scale]'")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+PROGRAM = [sys.executable, str(Path(__file__).with_name("sharded.py"))]
+
+
+def encode_all(folder, source, shards, **options):
+    made = begun(folder, source, shards)
+    for shard in made.missing():
+        encode_shard(projecting_hasher(), source, made, shard, workers=0, **options)
+    return made.merge()
+
+
+def same(codes, others):
+    np.testing.assert_array_equal(codes.ids, others.ids)
+    np.testing.assert_array_equal(codes.bits, others.bits)
+    np.testing.assert_array_equal(codes.uncertainty, others.uncertainty)
+
+
+@pytest.mark.parametrize("shards", [1, 3, 8, 60])
+def test_shards_together_are_what_one_process_makes(shards, tmp_path):
+    data = noisy_images(50)
+    same(encode_all(tmp_path, DatasetSource(data), shards), projecting_hasher().encode(data.images))
+    assert len(Collection(tmp_path).items()) == 50
+
+
+def killed_again_and_again(folder, shards, n, seconds, most):
+    """Encode in a process that is killed at random times until it comes to its end; return how often it was."""
+    rng = np.random.default_rng(3)
+    for kills in range(most):
+        process = subprocess.Popen([*PROGRAM, folder, str(shards), str(n), str(seconds)])
+        while process.poll() is None and not (folder / "shards.json").exists():
+            time.sleep(0.01)
+        try:
+            if process.wait(timeout=float(rng.uniform(0.3, 1.5))) == 0:
+                return kills
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    subprocess.run([*PROGRAM, folder, str(shards), str(n), "0"], check=True)
+    return most
+
+
+@pytest.mark.parametrize(("n", "seconds"), [(1000, 0.1), pytest.param(100_000, 0.0, marks=pytest.mark.slow)])
+def test_killed_at_random_nothing_is_twice_and_nothing_missing(n, seconds, tmp_path):
+    assert killed_again_and_again(tmp_path, 8, n, seconds, most=4 if n < 10_000 else 40) > 0
+    same(Shards(tmp_path).merge(), projecting_hasher().encode(noisy_images(n).images))
+    assert not list(tmp_path.glob(".shard-*"))
+
+
+def test_what_is_there_is_left_alone_and_what_is_missing_is_named(tmp_path):
+    source = DatasetSource(noisy_images(30))
+    made = begun(tmp_path, source, 4)
+    encode_shard(projecting_hasher(), source, made, 2, workers=0)
+    before = made.file(2, 4).stat().st_mtime_ns
+    assert made.missing() == [0, 1, 3]
+    with pytest.raises(DataError, match="misses 3 of 4 shards, the first is 1"):
+        made.merge()
+    encode_all(tmp_path, source, 4)
+    assert made.file(2, 4).stat().st_mtime_ns == before
+
+
+def test_other_shards_are_refused(tmp_path):
+    begun(tmp_path, DatasetSource(noisy_images(30)), 4)
+    with pytest.raises(RunError, match="another list of images:"):
+        begun(tmp_path, DatasetSource(noisy_images(31)), 4)
+    with pytest.raises(RunError, match="another number of shards:"):
+        begun(tmp_path, DatasetSource(noisy_images(30)), 5)
+
+
+def test_a_shard_that_was_cut_short_is_refused(tmp_path):
+    encode_all(tmp_path, DatasetSource(noisy_images(30)), 2)
+    file = Shards(tmp_path).file(1, 2)
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(FormatError, match="cut short"):
+        Shards(tmp_path).merge()
+    parquet.write_table(pa.table({"id": [1]}), file)
+    with pytest.raises(FormatError, match="not a shard of this folder's model"):
+        Shards(tmp_path).merge()
+    with pytest.raises(DataError, match="holds no shards"):
+        Shards(tmp_path / "none").merge()
+
+
+def png(pixels) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+def tars(tmp_path) -> list[Path]:
+    """Two tar files as WebDataset writes them: labels beside images, other parts, a folder; one image is broken."""
+    files = []
+    for number in range(2):
+        files.append(tmp_path / f"part-{number}.tar")
+        with tarfile.open(files[-1], "w") as archive:
+            for n, pixels in enumerate(noisy_images(5).images):
+                parts = {"png": png(pixels), "cls": b"cat\n", "json": b"{}"}
+                if n == 3:
+                    parts = {"png": b"broken"}
+                for suffix, content in parts.items():
+                    about = tarfile.TarInfo(f"train/{n:03}.{suffix}")
+                    about.size = len(content)
+                    archive.addfile(about, io.BytesIO(content))
+    return files
+
+
+def test_tar_files(tars, tmp_path):
+    bad = BadImages()
+    codes = encode_all(tmp_path / "out", TarSource(tars), 2, on_bad_image="skip", bad=bad)
+    wanted = projecting_hasher().encode(noisy_images(5).images)[[0, 1, 2, 4]]
+    assert codes.ids.tolist() == [0, 1, 2, 4, 2**32, 2**32 + 1, 2**32 + 2, 2**32 + 4]
+    np.testing.assert_array_equal(codes.bits, np.concatenate([wanted.bits] * 2))
+    item = Collection(tmp_path / "out").items()[2**32]
+    assert (item.path, item.labels) == (f"{tars[1]}/train/000.png", ["cat"])
+    assert len(bad) == 1
+    tars[0].write_bytes(b"no tar")
+    with pytest.raises(DataError, match="not a tar file"):
+        list(TarSource(tars).pieces(0, 1))
+
+
+@pytest.mark.parametrize("shards", [1, 3, 7])
+def test_parquet_lists_of_paths_and_of_contents(shards, tmp_path):
+    images = noisy_images(12).images
+    for n, pixels in enumerate(images):
+        Image.fromarray(pixels).save(tmp_path / f"{n}.png")
+    paths = pa.table({"path": [f"{n}.png" for n in range(7)], "label": [f"c{n % 2}" for n in range(7)]})
+    contents = pa.table({"image": [png(pixels) for pixels in images[7:]]})
+    files = [tmp_path / "paths.parquet", tmp_path / "contents.parquet"]
+    parquet.write_table(paths, files[0], row_group_size=3)
+    parquet.write_table(contents, files[1], row_group_size=2)
+    source = open_source(files)
+    assert isinstance(source, ListSource)
+    same(encode_all(tmp_path / "out", source, shards), projecting_hasher().encode(images))
+    items = Collection(tmp_path / "out").items()
+    assert (items[1].path, items[1].labels) == (str(tmp_path / "1.png"), ["c1"])
+    assert items[8].path.endswith("contents.parquet, row 8")
+
+
+def test_sources_that_cannot_be_read(tmp_path):
+    assert open_source([tmp_path]) is None
+    with pytest.raises(DataError, match="cannot be encoded together"):
+        open_source([tmp_path / "a.tar", tmp_path])
+    with pytest.raises(DataError, match="does not exist"):
+        open_source([tmp_path / "a.parquet"])
+    parquet.write_table(pa.table({"url": ["x"]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="has no column image, path"):
+        list(ListSource([tmp_path / "a.parquet"]).pieces(0, 1))
+    (tmp_path / "a.parquet").write_bytes(b"x")
+    with pytest.raises(DataError, match="not a Parquet file"):
+        ListSource([tmp_path / "a.parquet"]).digest()
+
+
+def test_shards_are_dealt_out(monkeypatch):
+    assert own_shards(4, None) == [0, 1, 2, 3]
+    assert own_shards(64, "3/64") == [2]
+    for wrong in ("0/4", "5/4", "3", "a/b"):
+        with pytest.raises(ConfigError, match="K from 1 to N"):
+            own_shards(4, wrong)
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "2")
+    assert own_shards(4, None) == [2]
+    monkeypatch.setenv("JOB_COMPLETIONS", "3")
+    assert own_shards(7, None) == [2, 5] == own_shards(7, None)
+    monkeypatch.delenv("JOB_COMPLETION_INDEX")
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    assert own_shards(4, None) == [1, 3]
+
+
+def test_a_missing_pyarrow_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'dmuh\[scale\]'"):
+        encode_all(tmp_path, DatasetSource(noisy_images(3)), 1)
+
+
+def test_commands(digit_run, digit_hasher, photos, tmp_path):
+    out = tmp_path / "shards"
+    assert "2 of 3 are missing" in dmuh("encode", digit_run.path, photos, "--shard", "2/3", "--out", out).stdout
+    assert "all are there" in dmuh("encode", digit_run.path, photos, "--shards", 3, "--out", out).stdout
+    assert "another number of shards" in refused("encode", digit_run.path, photos, "--shards", 4, "--out", out)
+    assert "do not agree" in refused("encode", digit_run.path, photos, "--shards", 4, "--shard", "1/3", "--out", out)
+    assert "20 images indexed" in dmuh("index", out).stdout
+    same(Collection(out).load_codes(), digit_hasher.encode(load_images([photos]).images))
