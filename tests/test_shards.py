@@ -15,7 +15,7 @@ from dmuh.collection import Collection
 from dmuh.datasets import load_images
 from dmuh.errors import ConfigError, DataError, FormatError, MissingExtraError, RunError
 from dmuh.images import BadImages
-from dmuh.shards import Shards, encode_shard, own_shards
+from dmuh.shards import Shards, encode_shard, own_shards, parse_shard
 from dmuh.sources import DatasetSource, ListSource, TarSource, open_source
 from sharded import begun, noisy_images, projecting_hasher
 
@@ -173,19 +173,19 @@ def test_sources_that_cannot_be_read(tmp_path):
 
 
 def test_shards_are_dealt_out(monkeypatch):
-    assert own_shards(4, None) == [0, 1, 2, 3]
-    assert own_shards(64, "3/64") == [2]
+    assert own_shards(4) == [0, 1, 2, 3]
+    assert parse_shard("3/64") == (2, 64)
     for wrong in ("0/4", "5/4", "3", "a/b"):
         with pytest.raises(ConfigError, match="K from 1 to N"):
-            own_shards(4, wrong)
+            parse_shard(wrong)
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "2")
-    assert own_shards(4, None) == [2]
+    assert own_shards(4) == [2]
     monkeypatch.setenv("JOB_COMPLETIONS", "3")
-    assert own_shards(7, None) == [2, 5] == own_shards(7, None)
+    assert own_shards(7) == [2, 5]
     monkeypatch.delenv("JOB_COMPLETION_INDEX")
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "2")
-    assert own_shards(4, None) == [1, 3]
+    assert own_shards(4) == [1, 3]
 
 
 def test_a_missing_pyarrow_says_what_to_install(monkeypatch, tmp_path):

@@ -146,17 +146,19 @@ def encode_shard(
             writer.write_table(_table(pa, schema, codes, piece))
 
 
-def own_shards(shards: int, shard: str | None) -> list[int]:
-    """Return which shards, counted from 0, this process is to make: `shard` is K/N, counted from 1, or nothing.
+def parse_shard(text: str) -> tuple[int, int]:
+    """Return which shard, counted from 0, of how many K/N means, where K is counted from 1."""
+    number, _, total = text.partition("/")
+    if not (number.isdecimal() and total.isdecimal() and 1 <= int(number) <= int(total)):
+        raise ConfigError(f"--shard must be K/N with K from 1 to N, such as 3/64, got {text}")
+    return int(number) - 1, int(total)
 
-    Without it they are dealt out by the index that torchrun, Slurm or Kubernetes gave this process; one that has none
-    makes all.
+
+def own_shards(shards: int) -> list[int]:
+    """Return which shards, counted from 0, are dealt to this process.
+
+    By the index that torchrun, Slurm or Kubernetes gave it; one that has none makes all.
     """
-    if shard is not None:
-        number, _, total = shard.partition("/")
-        if not (number.isdigit() and total.isdigit() and 1 <= int(number) <= int(total)):
-            raise ConfigError(f"--shard must be K/N with K from 1 to N, such as 3/64, got {shard}")
-        return [int(number) - 1]
     rank, size = place_in_group()
     for index, count in _INDICES:
         if size == 1 and index in os.environ:

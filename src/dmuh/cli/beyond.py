@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dmuh.cli.console import say, say_json, warn
+from dmuh.cli.console import counting_bar, say, say_json, warn
 from dmuh.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,28 +27,31 @@ def encode_shards(
     """Encode the shards that are this process's and not there yet."""
     from dmuh.encoder import Hasher
     from dmuh.images import BadImages
-    from dmuh.shards import Manifest, Shards, encode_shard, own_shards
+    from dmuh.shards import Manifest, Shards, encode_shard, own_shards, parse_shard
     from dmuh.sources import DatasetSource, open_source
 
-    total = shards if shard is None else int(shard.partition("/")[2] or 0)
-    if shards is not None and shards != total:
+    chosen = None if shard is None else parse_shard(shard)
+    total = chosen[1] if chosen else shards or 1
+    if shards not in (None, total):
         raise ConfigError(f"--shard {shard} and --shards {shards} do not agree: give one of them")
-    mine = own_shards(total or 1, shard)
+    mine = [chosen[0]] if chosen else own_shards(total)
     source = open_source(images) if isinstance(images, list) else DatasetSource(images)
     assert source is not None
     hasher = Hasher.load(run)
     folder, bad = Shards(out), BadImages()
-    folder.begin(Manifest(str(run.absolute()), hasher.digest, hasher.n_bits, source.digest(), total or 1))
+    folder.begin(Manifest(str(run.absolute()), hasher.digest, hasher.n_bits, source.digest(), total))
     for number in mine:
-        encode_shard(
-            hasher,
-            source,
-            folder,
-            number,
-            on_bad_image=cast("OnBadImage", on_bad_image),
-            bad=bad,
-            workers=workers,
-        )
+        with counting_bar(f"encoding shard {number + 1} of {total}", None) as progress:
+            encode_shard(
+                hasher,
+                source,
+                folder,
+                number,
+                on_bad_image=cast("OnBadImage", on_bad_image),
+                bad=bad,
+                workers=workers,
+                progress=progress,
+            )
     if len(bad):
         warn(bad.summary())
     missing = folder.missing()

@@ -49,7 +49,7 @@ def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none") -
 
 
 @contextmanager
-def counting_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def counting_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show a bar with a rate and the time left, on a terminal; yields what is to be told the images done."""
     with _bar(what, total) as bar:
         yield lambda n: _advance(bar, n)

@@ -92,10 +92,10 @@ def index(
     from dmuh.shards import Shards
 
     if Collection(source).exists or Shards(source).exists:
-        if not Collection(source).exists:
-            Shards(source).merge()
         if images or out:
             raise ConfigError(f"{source} holds codes, which are indexed in place: leave out images and --out")
+        if not Collection(source).exists:
+            Shards(source).merge()
         out = source
     elif not images or out is None:
         raise ConfigError("to index images give a run, the images and --out: dmuh index RUN IMAGES --out INDEX")

@@ -7,9 +7,11 @@ distance of the k-th it may choose others, since it knows no order between them.
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from numpy.typing import NDArray
 from dmuh.codes import Codes
 from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
 from dmuh.index.hamming import IdsLike, Matches, Neighbourhoods, as_ids
+
+if TYPE_CHECKING:
+    from pymilvus import MilvusClient
 
 _KINDS = ("BIN_FLAT", "BIN_IVF_FLAT")
 _MOST = 16_384  # answers to a query, by Milvus's own limit
@@ -62,7 +67,7 @@ class MilvusIndex:
         self._library = pymilvus
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it reports beside is raised too, as a sentence
         with self._asking():
-            self._client = pymilvus.MilvusClient(self._where, timeout=timeout)
+            self._client = self._connected()
             self._n_bits = self._width()
 
     def __len__(self) -> int:
@@ -157,6 +162,17 @@ class MilvusIndex:
     def close(self) -> None:
         """End the connection; an embedded index can then be opened by another process."""
         self._client.close()
+
+    def _connected(self) -> "MilvusClient":
+        """Connect; the embedded engine is a process of its own, which does not listen at once."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._library.MilvusClient(self._where, timeout=self._timeout)
+            except self._library.MilvusException:
+                if self._where.startswith("http") or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def _ask(
         self,
