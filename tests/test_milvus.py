@@ -3,7 +3,6 @@
 import json
 import socket
 import sys
-import threading
 import time
 
 import numpy as np
@@ -50,13 +49,6 @@ def test_finds_the_same_distances(n_bits, index):
     for name in ("offsets", "distances", "ids"):
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
     assert index.search(queries, 3000).ids.shape == (30, 2000)
-
-
-def test_cells_find_all_when_all_are_probed(tmp_path):
-    codes, queries = random_codes(500), random_codes(10, seed=1)
-    index = MilvusIndex(f"milvus:{tmp_path / 'codes.db'}", kind="BIN_IVF_FLAT", lists=8, probes=8).add(codes)
-    same_up_to_the_last_distance(index.search(queries, 20), HammingIndex().add(codes).search(queries, 20))
-    index.close()
 
 
 def test_what_was_written_is_read_and_what_was_removed_is_gone(index):
@@ -112,6 +104,8 @@ def test_mistakes_leave_nothing_behind(index):
 def test_wrong_addresses_and_kinds(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"milvus:FILE.db or milvus:http://HOST:PORT"):
         MilvusIndex("milvus:codes")
+    with pytest.raises(ConfigError, match="BIN_IVF_FLAT needs a server"):
+        MilvusIndex("milvus:codes.db", kind="BIN_IVF_FLAT")
     with pytest.raises(ConfigError, match="must be BIN_FLAT or BIN_IVF_FLAT"):
         MilvusIndex("milvus:codes.db", kind="HNSW")
     monkeypatch.setitem(sys.modules, "pymilvus", None)
@@ -124,19 +118,17 @@ def test_a_server_that_is_down_is_one_sentence_in_bounded_time():
         free.bind(("127.0.0.1", 0))
         address = f"milvus:http://127.0.0.1:{free.getsockname()[1]}"
     began = time.monotonic()
-    with pytest.raises(EngineError, match="gave no answer within 2 s"):
+    with pytest.raises(EngineError, match=r"failed \(timeout 2 s\)"):
         MilvusIndex(address, timeout=2)
     assert time.monotonic() - began < 30
 
 
 def test_a_server_that_never_answers_is_one_sentence_in_bounded_time():
-    with socket.socket() as mute:
+    with socket.socket() as mute:  # it listens, and accepts nobody
         mute.bind(("127.0.0.1", 0))
         mute.listen()
-        kept = []
-        threading.Thread(target=lambda: kept.append(mute.accept()), daemon=True).start()
         began = time.monotonic()
-        with pytest.raises(EngineError, match="gave no answer within 2 s"):
+        with pytest.raises(EngineError, match=r"failed \(timeout 2 s\)"):
             MilvusIndex(f"milvus:http://127.0.0.1:{mute.getsockname()[1]}", timeout=2)
         assert time.monotonic() - began < 30
 

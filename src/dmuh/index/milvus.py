@@ -56,6 +56,8 @@ class MilvusIndex:
         if not re.match(r"https?://", self._where):
             if Path(self._where).suffix != ".db":
                 raise ConfigError(f"a Milvus index is milvus:FILE.db or milvus:http://HOST:PORT, got {address}")
+            if kind != "BIN_FLAT":
+                raise ConfigError(f"the Milvus of one file has BIN_FLAT alone: {kind} needs a server")
             Path(self._where).absolute().parent.mkdir(parents=True, exist_ok=True)
         self._name = collection
         self._kind, self._lists, self._probes = kind, lists, probes
@@ -259,4 +261,4 @@ class MilvusIndex:
             yield
         except (self._library.MilvusException, OSError, RuntimeError) as error:
             reason = " ".join(str(getattr(error, "message", error)).split())[:200]
-            raise EngineError(f"Milvus at {self._where} gave no answer within {self._timeout:g} s: {reason}") from error
+            raise EngineError(f"Milvus at {self._where} failed (timeout {self._timeout:g} s): {reason}") from error
