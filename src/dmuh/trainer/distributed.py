@@ -9,8 +9,9 @@ The network never leaves evaluation mode, in training too (see `HashNetwork`): b
 statistics, which are the same in all processes and have nothing to exchange.
 """
 
+import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,9 +21,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dmuh.errors import DmuhError, PeerError, RunError
+from dmuh.checks import summarise
+from dmuh.config import Config
+from dmuh.datasets import DATASETS, Dataset
+from dmuh.errors import ConfigError, DmuhError, PeerError, RunError
 from dmuh.machine import place_in_group
+from dmuh.methods import METHODS, ShallowMethod
 from dmuh.network import choose_device
+from dmuh.protocols import Split
+from dmuh.runs import Run
+
+log = logging.getLogger(__name__)
 
 _PATIENCE = timedelta(days=1)  # one process may compute features for hours; who started them ends them all if one fails
 
@@ -52,11 +61,16 @@ class Group:
         gathered: Tensor = _Gathered.apply(rows, [int(n) for n in counts], self.rank)  # type: ignore[no-untyped-call]
         return gathered
 
-    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Overwrite tensors by those of the first process."""
+    def start_alike(self, run: Run, done: int, modules: Sequence[torch.nn.Module]) -> None:
+        """Give all processes the modules of the first; `done` epochs of the run must be done in each of them."""
+        found = self.gather(torch.tensor([done], device=self.device)).tolist()
+        if len(set(found)) > 1:
+            raise RunError(f"the processes of this training differ in the epochs they found done: {found}")
         if self.size > 1:
-            for tensor in tensors:
+            for tensor in (value for module in modules for value in module.state_dict().values()):
                 dist.broadcast(tensor.detach(), 0)
+        if self.first:
+            run.cut_logs(done)
 
     def average_gradients(self, weights: Sequence[Tensor]) -> None:
         """Replace the gradient of each weight by its mean over the processes, in one exchange."""
@@ -85,12 +99,6 @@ class Group:
         if failed.item():
             raise PeerError("another process of this training stopped, and says why")
 
-    def check_equal(self, number: int, what: str) -> None:
-        """Raise unless all processes have the same number."""
-        others = self.gather(torch.tensor([number], device=self.device))
-        if bool((others != number).any()):
-            raise RunError(f"the processes of this training differ in {what}: {', '.join(map(str, others.tolist()))}")
-
 
 @contextmanager
 def joined(device_name: str) -> Iterator[Group]:
@@ -111,6 +119,45 @@ def joined(device_name: str) -> Iterator[Group]:
         yield Group(rank, size, device)
     finally:
         dist.destroy_process_group()
+
+
+def refuse_many(group: Group, config: Config) -> None:
+    """Raise where a training cannot be shared by the processes of this group."""
+    if group.size == 1:
+        return
+    if issubclass(METHODS[config.method], ShallowMethod):
+        raise ConfigError(f"{config.method} is fitted by one process, got {group.size}: start it without torchrun")
+    if config.training.batch_size < 2 * group.size:
+        raise ConfigError(
+            f"batch_size counts the images of all processes together: {group.size} of them need "
+            f"{2 * group.size} at least, got {config.training.batch_size}"
+        )
+
+
+@contextmanager
+def begun(run: Run, config: Config, data: Dataset, split: Split, resume: bool) -> Iterator[None]:
+    """Lay the run folder out, unless that was done before, and keep other trainings out of it meanwhile."""
+    if not (resume and run.started):
+        run.refuse_if_taken()
+    summary = summarise(data, split, config.protocol.protocol or DATASETS[config.data.dataset].protocol or "none")
+    log.info(summary.lines()[0])
+    for problem in summary.problems:
+        log.warning(problem)
+    with run.locked():
+        if not (resume and run.started):
+            run.begin(config)
+        run.save_data_summary(summary.to_dict())
+        if not run.split_file.is_file():
+            split.save(run.split_file, data.fingerprint())
+        yield
+
+
+def check_split(run: Run, data: Dataset, split: Split) -> None:
+    """Raise unless the run folder is there and was begun with this split of these data."""
+    if not run.split_file.is_file():
+        raise RunError(f"{run.path} is not seen by all processes: it must lie where all of them can read it")
+    if Split.load(run.split_file, data.fingerprint()).digest() != split.digest():
+        raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
 
 
 class _Gathered(torch.autograd.Function):

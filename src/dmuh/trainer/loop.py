@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,9 +14,8 @@ from torch import Tensor
 
 from dmuh.activations import CACHED, Counting, ImageInputs, Inputs, open_inputs, uncounted
 from dmuh.backbones import create_backbone
-from dmuh.checks import summarise
 from dmuh.config import Config, read_toml
-from dmuh.datasets import DATASETS, Dataset, load_dataset
+from dmuh.datasets import Dataset, load_dataset
 from dmuh.errors import ConfigError, DataError, RunError
 from dmuh.images import Augment, BadImages, OnBadImage
 from dmuh.machine import keep_freed_memory
@@ -25,7 +24,7 @@ from dmuh.network import HashNetwork, MomentumCopy, calibrate
 from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
-from dmuh.trainer.distributed import Group, joined
+from dmuh.trainer.distributed import Group, begun, check_split, joined, refuse_many
 from dmuh.trainer.head import FrozenNetwork
 from dmuh.trainer.measuring import spread, trace, train_outputs, watched_maps
 from dmuh.trainer.optimisation import autocast, batches_of, epoch_generator, learning_rate, make_optimizer
@@ -73,16 +72,16 @@ def train(
     method = METHODS[config.method]
     with joined(settings.device) as group, ExitStack() as held:
         with group.agreeing():
-            _refuse_many(group, config)
+            refuse_many(group, config)
             data = dataset or load_dataset(config.data)
             if split is None:
                 split = _split(config, data)
             torch.manual_seed(settings.seed)
             network = _fresh_network(config, data).to(group.device)
             if group.first:
-                held.enter_context(_begun(run, config, data, split, resume))
+                held.enter_context(begun(run, config, data, split, resume))
         with group.agreeing():
-            _check_split(run, data, split)
+            check_split(run, data, split)
         if config.protocol.label_noise:
             labels = noisy_labels(data.labels, split.train, config.protocol.label_noise, settings.seed)
             data = replace(data, labels=labels)
@@ -109,45 +108,6 @@ def train(
         if len(bad):
             log.warning(bad.summary())
     return run
-
-
-def _refuse_many(group: Group, config: Config) -> None:
-    """Raise where a training cannot be shared by the processes of this group."""
-    if group.size == 1:
-        return
-    if issubclass(METHODS[config.method], ShallowMethod):
-        raise ConfigError(f"{config.method} is fitted by one process, got {group.size}: start it without torchrun")
-    if config.training.batch_size < 2 * group.size:
-        raise ConfigError(
-            f"batch_size counts the images of all processes together: {group.size} of them need "
-            f"{2 * group.size} at least, got {config.training.batch_size}"
-        )
-
-
-@contextmanager
-def _begun(run: Run, config: Config, data: Dataset, split: Split, resume: bool) -> Iterator[None]:
-    """Lay the run folder out, unless that was done before, and keep other trainings out of it meanwhile."""
-    if not (resume and run.started):
-        run.refuse_if_taken()
-    summary = summarise(data, split, config.protocol.protocol or DATASETS[config.data.dataset].protocol or "none")
-    log.info(summary.lines()[0])
-    for problem in summary.problems:
-        log.warning(problem)
-    with run.locked():
-        if not (resume and run.started):
-            run.begin(config)
-        run.save_data_summary(summary.to_dict())
-        if not run.split_file.is_file():
-            split.save(run.split_file, data.fingerprint())
-        yield
-
-
-def _check_split(run: Run, data: Dataset, split: Split) -> None:
-    """Raise unless the run folder is there and was begun with this split of these data."""
-    if not run.split_file.is_file():
-        raise RunError(f"{run.path} is not seen by all processes: it must lie where all of them can read it")
-    if Split.load(run.split_file, data.fingerprint()).digest() != split.digest():
-        raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
 
 
 def _train_all_or_head(
@@ -194,11 +154,7 @@ def _train(
     trained = [parameter for rates in optimizer.param_groups for parameter in rates["params"]]
     watch = Watch(objective, settings)
     done = restore(run, network, copies, objective, optimizer, watch)
-    group.check_equal(done, "the epochs they found done")
-    for module in (network, objective, *copies.values()):
-        group.copy_from_first(module.state_dict().values())
-    if group.first:
-        run.cut_logs(done)
+    group.start_alike(run, done, [network, objective, *copies.values()])
     labels = labels.to(device)
 
     steps_per_epoch = len(list(batches_of(len(split.train), settings, 0)))
