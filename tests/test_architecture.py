@@ -14,8 +14,8 @@ import dmuh
 SOURCE = Path(dmuh.__file__).parent
 ORDER = ["errors", "machine", "workers", "files", "config", "codes", "index", "metrics", "images", "datasets",
          "protocols", "checks", "collection", "inference", "bundle", "backbones", "heads", "network", "export",
-         "methods", "runs", "activations", "trainer", "encoder", "sources", "shards", "evaluation", "estimator",
-         "bench", "report", "server", "cli"]  # fmt: skip
+         "methods", "runs", "activations", "trainer", "encoder", "sources", "shards", "cluster", "evaluation",
+         "estimator", "bench", "report", "server", "cli"]  # fmt: skip
 WITH_TORCH = {"backbones", "heads", "network", "export", "methods", "activations", "trainer", "evaluation",
               "estimator", "bench"}  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -1,31 +1,81 @@
-"""MilvusIndex gives what HammingIndex gives: on the engine that runs in this process."""
+"""MilvusIndex gives what HammingIndex gives: on the engine of one file, and again on a real server.
+
+The test that starts a server runs this file once more beside it, in a network of its own.
+"""
 
 import json
+import os
+import signal
 import socket
+import subprocess
 import sys
+import threading
 import time
+import uuid
 
 import numpy as np
 import pytest
 
 from commands import dmuh, refused
 from dmuh.codes import Codes
+from dmuh.collection import Collection
 from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
 from dmuh.index import HammingIndex, MilvusIndex
+from dmuh.shards import encode_shard
+from dmuh.sources import DatasetSource
+from milvus_server import ADDRESS, Server, in_own_network, why_none
+from sharded import begun, noisy_images, projecting_hasher
 
 pytest.importorskip("milvus_lite", reason="milvus-lite is not installed: pip install 'dmuh[milvus]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of pymilvus and what it imports
+
+SERVED = "DMUH_TEST_MILVUS_SERVER" in os.environ
+CANNOT = 77  # exit code where the server does not start
+on_a_server = pytest.mark.skipif(not SERVED, reason="needs a server: see test_all_of_this_on_a_server")
+KINDS = ["BIN_FLAT", pytest.param("BIN_IVF_FLAT", marks=on_a_server)]
 
 
 def random_codes(n, n_bits=20, seed=0, ids=None):
     return Codes.from_outputs(np.random.default_rng(seed).standard_normal((n, n_bits)), ids=ids)
 
 
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """The server, where this is the run beside one; else None."""
+    if not SERVED:
+        yield None
+        return
+    try:
+        running = Server(tmp_path_factory.mktemp("milvus")).__enter__()
+    except (OSError, RuntimeError, TimeoutError) as error:
+        pytest.exit(f"the server does not start: {error}", CANNOT)
+    yield running
+    running.__exit__()
+
+
 @pytest.fixture
-def index(tmp_path):
-    opened = MilvusIndex(f"milvus:{tmp_path / 'codes.db'}")
-    yield opened
-    opened.close()
+def address(server, tmp_path):
+    return ADDRESS if server else f"milvus:{tmp_path / 'codes.db'}"
+
+
+@pytest.fixture
+def opened(address):
+    """A function that opens the index again, with options; its collection is this test's alone."""
+    made = []
+
+    def open_index(**options):
+        made.append(MilvusIndex(address, collection=name, **options))
+        return made[-1]
+
+    name = f"test_{uuid.uuid4().hex}"
+    yield open_index
+    for index in made:
+        index.close()
+
+
+@pytest.fixture
+def index(opened):
+    return opened()
 
 
 def same_up_to_the_last_distance(found, wanted):
@@ -35,8 +85,10 @@ def same_up_to_the_last_distance(found, wanted):
     np.testing.assert_array_equal(found.ids[inner], wanted.ids[inner])
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_bits", [12, 20, 64])
-def test_finds_the_same_distances(n_bits, index):
+def test_finds_the_same_distances(n_bits, kind, opened):
+    index = opened(kind=kind, lists=16, probes=16)
     codes, queries = random_codes(2000, n_bits), random_codes(30, n_bits, seed=1)
     assert (len(index), index.n_bits) == (0, None)
     assert index.search(queries, 3).ids.shape == (30, 0)
@@ -74,14 +126,56 @@ def test_search_among_ids_masks_and_labels(index):
     assert index.search(codes, 10, among=[]).ids.shape == (200, 0)
 
 
-def test_another_process_finds_what_was_added(tmp_path):
-    first = MilvusIndex(f"milvus:{tmp_path / 'codes.db'}").add(random_codes(50))
-    first.close()
-    again = MilvusIndex(f"milvus:{tmp_path / 'codes.db'}")
+def test_many_queries_are_asked_in_parts(index, monkeypatch):
+    codes = random_codes(300)
+    index.add(codes)
+    monkeypatch.setattr("dmuh.index.milvus._ANSWERS", 70)
+    same_up_to_the_last_distance(index.search(codes, 10), HammingIndex().add(codes).search(codes, 10))
+
+
+@on_a_server
+def test_an_index_of_cells_compares_those_it_is_asked_to(server):
+    codes, queries = random_codes(5000, 64), random_codes(20, 64, seed=1)
+    wanted = HammingIndex().add(codes).search(queries, 50).distances
+    with_all, with_few = (
+        MilvusIndex(ADDRESS, collection="cells", kind="BIN_IVF_FLAT", lists=64, probes=probes) for probes in (64, 1)
+    )
+    with_all.add(codes)
+    with_all._client.flush("cells")  # what is not flushed yet is compared as a whole
+    deadline = time.monotonic() + 60
+    while np.array_equal(with_few.search(queries, 50).distances, wanted) and time.monotonic() < deadline:
+        time.sleep(0.5)  # cells are made in the background
+    assert (with_few.search(queries, 50).distances >= wanted[:, : with_few.search(queries, 50).ids.shape[1]]).all()
+    assert not np.array_equal(with_few.search(queries, 50).distances, wanted)
+    np.testing.assert_array_equal(with_all.search(queries, 50).distances, wanted)
+
+
+def test_opened_again_it_holds_what_was_added(opened):
+    opened().add(random_codes(50)).close()
+    again = opened()
     assert (len(again), again.n_bits) == (50, 20)
+    np.testing.assert_array_equal(again.known([3, 60, 49]), [3, 49])
     with pytest.raises(InputError, match="holds 20-bit codes, got 24-bit ones"):
         again.add(random_codes(3, 24))
-    again.close()
+    assert len(again) == 50
+
+
+def test_a_collection_that_was_begun_is_made_ready(opened, monkeypatch):
+    def stopped(self) -> None:
+        raise OSError("the cable was pulled")
+
+    codes = random_codes(50)
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "_make_ready", stopped)
+        with pytest.raises(EngineError, match="the cable was pulled"):
+            opened().add(codes)
+    assert opened().add(codes).search(codes, 1).ids.ravel().tolist() == list(range(50))
+
+
+def test_a_collection_of_another_maker_is_refused(opened, index):
+    index._client.create_collection(index._name, dimension=8)
+    with pytest.raises(EngineError, match="was not made by dmuh: name another"):
+        opened()
 
 
 def test_mistakes_leave_nothing_behind(index):
@@ -113,28 +207,131 @@ def test_wrong_addresses_and_kinds(tmp_path, monkeypatch):
         MilvusIndex(f"milvus:{tmp_path / 'codes.db'}")
 
 
-def test_a_server_that_is_down_is_one_sentence_in_bounded_time():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"milvus:http://127.0.0.1:{free.getsockname()[1]}"
-    began = time.monotonic()
-    with pytest.raises(EngineError, match=r"failed \(timeout 2 s\)"):
-        MilvusIndex(address, timeout=2)
-    assert time.monotonic() - began < 30
-
-
-def test_a_server_that_never_answers_is_one_sentence_in_bounded_time():
-    with socket.socket() as mute:  # it listens, and accepts nobody
+@pytest.mark.parametrize("listening", [False, True], ids=["down", "mute"])
+def test_a_server_that_does_not_answer_is_one_sentence_in_bounded_time(listening):
+    with socket.socket() as mute:  # nobody accepts, even where it listens
         mute.bind(("127.0.0.1", 0))
-        mute.listen()
+        if listening:
+            mute.listen()
         began = time.monotonic()
-        with pytest.raises(EngineError, match=r"failed \(timeout 2 s\)"):
+        with pytest.raises(EngineError, match=r"failed \(timeout 2 s\)") as raised:
             MilvusIndex(f"milvus:http://127.0.0.1:{mute.getsockname()[1]}", timeout=2)
+        assert "\n" not in str(raised.value)
         assert time.monotonic() - began < 30
 
 
-def test_commands(digit_run, photos, tmp_path):
-    folder, address = tmp_path / "photos.index", f"milvus:{tmp_path / 'codes.db'}"
+@on_a_server
+def test_a_server_that_stops_answering_is_one_sentence_in_bounded_time(server, opened):
+    index = opened(timeout=1)
+    codes = random_codes(200)
+    index.add(codes[:100])
+    server.signal(signal.SIGSTOP)
+    try:
+        for work in (lambda: index.search(codes, 1), lambda: index._insert(codes, None, np.arange(100, 200))):
+            began = time.monotonic()
+            with pytest.raises(EngineError, match=r"failed \(timeout \d+ s\)") as raised:
+                work()
+            assert "\n" not in str(raised.value)
+            assert time.monotonic() - began < 20
+    finally:
+        server.signal(signal.SIGCONT)
+    again = opened()
+    rest = codes[~np.isin(codes.ids, again.known(codes.ids))]
+    assert len(rest) in (0, 100)  # of what was sent together all is there, or nothing
+    again.add(rest)
+    np.testing.assert_array_equal(again.search(codes, 1).distances, 0)
+    assert again.ids.tolist() == list(range(200))
+
+
+@on_a_server
+def test_killed_under_inserts_the_server_loses_nothing_that_it_acknowledged(server, opened):
+    codes, acknowledged = random_codes(100_000, 64), []
+    index = opened(timeout=5)
+
+    def insert() -> None:
+        for first in range(0, len(codes), 500):
+            index.add(codes[first : first + 500])
+            acknowledged.append(first)
+
+    def insert_until_it_fails() -> None:
+        with pytest.raises(EngineError, match="failed"):
+            insert()
+
+    inserting = threading.Thread(target=insert_until_it_fails)
+    inserting.start()
+    while len(acknowledged) < 10 and inserting.is_alive():
+        time.sleep(0.01)
+    server.kill()
+    inserting.join(60)
+    assert not inserting.is_alive()
+    server.start()
+    again = opened(timeout=120)
+    kept = again.ids
+    sent = [id_ for first in acknowledged for id_ in range(first, first + 500)]
+    assert set(sent) <= set(kept.tolist())
+    assert len(kept) - len(sent) in (0, 500)  # what was on its way is there as a whole, or not at all
+    np.testing.assert_array_equal(again.search(codes[kept], 1).distances, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SERVED, reason="this is the run beside a server")
+def test_all_of_this_on_a_server():
+    reason = why_none()
+    if reason:
+        pytest.skip(reason)
+    command = in_own_network(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", __file__)
+    own = os.environ | {"DMUH_TEST_MILVUS_SERVER": "1"}
+    done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=1200)
+    if done.returncode == CANNOT:
+        pytest.skip(done.stdout.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stdout
+
+
+def test_shards_are_loaded_one_by_one_and_a_load_that_broke_off_goes_on(opened, tmp_path, monkeypatch):
+    source = DatasetSource(noisy_images(60))
+    shards = begun(tmp_path / "shards", source, 3)
+    for shard in range(3):
+        encode_shard(projecting_hasher(), source, shards, shard, workers=0)
+    index = opened()
+    insert, sent = index._client.insert, []
+
+    def breaking(name, rows, **options):
+        if len(sent) == 2:
+            raise OSError("the cable was pulled")
+        sent.append(len(rows))
+        return insert(name, rows, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index._client, "insert", breaking)
+        with pytest.raises(EngineError, match="the cable was pulled"):
+            shards.fill(index)
+    assert (len(index), sent) == (40, [20, 20])
+    done = []
+    shards.fill(index, done.append)
+    assert done == [20, 20, 20]
+    wanted = HammingIndex()
+    for _ in range(2):  # the second time there is nothing to add
+        shards.fill(wanted)
+    assert len(index) == len(wanted) == 60
+    codes = projecting_hasher().encode(noisy_images(60).images)
+    same_up_to_the_last_distance(index.search(codes, 5), wanted.search(codes, 5))
+
+
+def test_commands_on_shards(digit_run, photos, address, tmp_path):
+    folder, query = tmp_path / "shards", photos / "ones" / "03.png"
+    dmuh("encode", digit_run.path, photos, "--dataset", "folder", "--shards", 3, "--out", folder)
+    assert "20 images indexed" in dmuh("index", folder, "--index", address).stdout
+    assert not Collection(folder).exists  # the codes are not gathered in one file first
+    by_milvus = json.loads(dmuh("search", folder, query, "-k", 20, "--index", address, "--json").stdout)
+    dmuh("index", folder)
+    alone = json.loads(dmuh("search", folder, query, "-k", 20, "--json").stdout)
+    for found in (by_milvus, alone):
+        found[0]["matches"].sort(key=lambda match: (match["distance"], match["id"]))
+    assert by_milvus == alone
+
+
+def test_commands(digit_run, photos, address, tmp_path):
+    folder = tmp_path / "photos.index"
     dmuh("index", digit_run.path, photos, "--dataset", "folder", "--out", folder)
     for _ in range(2):  # the second time nothing is missing
         assert "20 images indexed" in dmuh("index", folder, "--index", address).stdout

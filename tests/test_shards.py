@@ -15,6 +15,7 @@ from dmuh.collection import Collection
 from dmuh.datasets import load_images
 from dmuh.errors import ConfigError, DataError, FormatError, MissingExtraError, RunError
 from dmuh.images import BadImages
+from dmuh.index import HammingIndex
 from dmuh.shards import Shards, encode_shard, own_shards, parse_shard
 from dmuh.sources import DatasetSource, ListSource, TarSource, open_source
 from sharded import begun, noisy_images, projecting_hasher
@@ -192,6 +193,58 @@ def test_a_missing_pyarrow_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'dmuh\[scale\]'"):
         encode_all(tmp_path, DatasetSource(noisy_images(3)), 1)
+
+
+def test_rows_are_found_by_id(tmp_path):
+    codes = encode_all(tmp_path, DatasetSource(noisy_images(30)), 4)
+    shards = Shards(tmp_path)
+    found = shards.items([3, 29, 3])
+    assert found == Collection(tmp_path).items([3, 29])
+    assert found[29].uncertainty == pytest.approx(float(codes.image_uncertainty[29]), abs=1e-6)
+    assert shards.items([]) == {}
+    assert shards.model() == (Path("model"), "d1e5")
+
+
+def test_an_index_is_filled_from_shards_one_by_one(tmp_path):
+    data = noisy_images(30)
+    encode_all(tmp_path, DatasetSource(data), 4)
+    index = HammingIndex().add(projecting_hasher().encode(data.images)[[3, 20]])
+    Shards(tmp_path).fill(index)
+    np.testing.assert_array_equal(index.ids, np.arange(30))
+    Shards(tmp_path).file(1, 4).unlink()
+    with pytest.raises(DataError, match="misses 1 of 4 shards, the first is 2"):
+        Shards(tmp_path).fill(HammingIndex())
+
+
+def test_a_missing_ray_says_what_to_install_and_nothing_is_begun(digit_run, photos, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    sentence = refused("encode", digit_run.path, photos, "--ray", "--shards", 3, "--out", tmp_path / "shards")
+    assert "encoding on a Ray cluster needs an optional part of dmuh: pip install 'dmuh[ray]'" in sentence
+    assert not (tmp_path / "shards").exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # of ray
+def test_the_actors_of_ray_make_the_same_shards(digit_run, digit_hasher, photos, tmp_path):
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dmuh[ray]'")
+    command = ["encode", digit_run.path, photos, "--shards", 3, "--out", tmp_path / "shards"]
+    assert "--workers is for this machine" in refused(*command, "--ray", "--workers", 2)
+    try:
+        dmuh("encode", digit_run.path, photos, "--shard", "2/3", "--out", tmp_path / "shards")
+        before = Shards(tmp_path / "shards").file(1, 3).stat().st_mtime_ns
+        assert "all are there" in dmuh(*command, "--ray").stdout
+        assert Shards(tmp_path / "shards").file(1, 3).stat().st_mtime_ns == before
+        same(Shards(tmp_path / "shards").merge(), digit_hasher.encode(load_images([photos]).images))
+        assert "all are there" in dmuh(*command, "--ray").stdout  # nothing is left to do
+
+        (photos / "ones" / "broken.png").write_bytes(b"no image")
+        command[-1] = tmp_path / "others"
+        assert "broken.png" in refused(*command, "--ray")
+        skipped = dmuh(*command, "--ray", "--on-bad-image", "skip")
+        assert "1 unreadable image was skipped" in skipped.stderr
+        assert len(Shards(tmp_path / "others").merge()) == 20
+    finally:
+        ray.shutdown()
+        (photos / "ones" / "broken.png").unlink(missing_ok=True)
 
 
 def test_commands(digit_run, digit_hasher, photos, tmp_path):

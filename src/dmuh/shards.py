@@ -11,7 +11,7 @@ encoded beside it, so the shards together are what one process would have made.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from dmuh.encoder import Hasher
 from dmuh.errors import ConfigError, DataError, FormatError, RunError
 from dmuh.files import read_json, write_json, written_whole
 from dmuh.images import BadImages, OnBadImage
+from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.machine import place_in_group
 from dmuh.sources import Piece, Source, arrow
 
@@ -87,28 +88,76 @@ class Shards:
         n = self.manifest().shards
         return [shard for shard in range(n) if not self.file(shard, n).is_file()]
 
-    def merge(self) -> Codes:
-        """Make a collection of all shards in the same folder; return its codes, in the order of the images."""
+    def parts(self) -> Iterator["Part"]:
+        """Yield what is in each shard; all of them must be there."""
         manifest, missing = self.manifest(), self.missing()
         if missing:
             raise DataError(
                 f"{self.path} misses {len(missing)} of {manifest.shards} shards, the first is {missing[0] + 1}: "
                 "run the same dmuh encode again"
             )
-        read = [_read(self.file(shard, manifest.shards), manifest) for shard in range(manifest.shards)]
-        bits, ids = (np.concatenate([shard[name] for shard in read]) for name in ("bits", "ids"))
-        unsure = np.concatenate([shard["uncertainty"] for shard in read]).reshape(len(ids), -1 if len(ids) else 0)
-        codes = Codes(bits, manifest.n_bits, unsure if unsure.shape[1] else None, ids)
-        whole = codes.image_uncertainty
-        known = ((path, labels) for shard in read for path, labels in zip(shard["paths"], shard["labels"], strict=True))
-        items = [
-            Item(id_, path, labels, None if whole is None else round(float(whole[row]), 6))
-            for row, (id_, (path, labels)) in enumerate(zip(ids.tolist(), known, strict=True))
-        ]
+        for shard in range(manifest.shards):
+            yield _read(self.file(shard, manifest.shards), manifest)
+
+    def fill(self, index: HammingIndex | MilvusIndex, progress: Callable[[int], None] = lambda _: None) -> None:
+        """Give an index the codes of all shards, one shard in memory at a time; what it has already is left alone.
+
+        So a load that broke off goes on where it was. Milvus gets the labels too.
+        """
+        for part in self.parts():
+            if isinstance(index, MilvusIndex):
+                index.add_missing(part.codes, part.labels)
+            else:
+                index.add(part.codes[~np.isin(part.codes.ids, index.ids)])
+            progress(len(part.codes))
+
+    def merge(self) -> Codes:
+        """Make a collection of all shards in the same folder; return its codes, in the order of the images."""
+        manifest, parts = self.manifest(), list(self.parts())
+        unsure = [part.codes.uncertainty for part in parts if part.codes.uncertainty is not None]
+        codes = Codes(
+            np.concatenate([part.codes.bits for part in parts]),
+            manifest.n_bits,
+            np.concatenate(unsure) if unsure else None,
+            np.concatenate([part.codes.ids for part in parts]),
+        )
         for torn in self.path.glob(".shard-*"):  # what was being written when its process was killed
             torn.unlink(missing_ok=True)
+        items = [item for part in parts for item in part.items()]
         Collection(self.path).write_items(codes, items, Path(manifest.model), manifest.model_digest)
         return codes
+
+    def model(self) -> tuple[Path, str]:
+        """Return the run folder that made the codes, and the digest of its weights."""
+        manifest = self.manifest()
+        return Path(manifest.model), manifest.model_digest
+
+    def items(self, ids: Iterable[int]) -> dict[int, Item]:
+        """Return the items of some ids, read from the rows that hold them alone."""
+        _, parquet = arrow()
+        manifest, wanted = self.manifest(), sorted(set(ids))
+        if not wanted:
+            return {}
+        files = [self.file(shard, manifest.shards) for shard in range(manifest.shards)]
+        table = parquet.read_table([file for file in files if file.is_file()], filters=[("id", "in", wanted)])
+        return {item.id: item for item in _part(table, manifest).items()}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What some rows of shards say: codes, and path and labels of each."""
+
+    codes: Codes
+    paths: list[str]
+    labels: list[list[str]]
+
+    def items(self) -> list[Item]:
+        """Return what is known of each image."""
+        unsure = self.codes.image_uncertainty
+        return [
+            Item(id_, self.paths[row], self.labels[row], None if unsure is None else round(float(unsure[row]), 6))
+            for row, id_ in enumerate(self.codes.ids.tolist())
+        ]
 
 
 def encode_shard(
@@ -180,7 +229,7 @@ def _table(pa: Any, schema: Any, codes: Codes, piece: Piece) -> Any:
     return pa.table(columns, schema)
 
 
-def _read(file: Path, manifest: Manifest) -> dict[str, Any]:
+def _read(file: Path, manifest: Manifest) -> Part:
     """Read a shard, checked against what all shards have in common."""
     pa, parquet = arrow()
     try:
@@ -190,12 +239,14 @@ def _read(file: Path, manifest: Manifest) -> dict[str, Any]:
     about = table.schema.metadata or {}
     if about.get(b"kind") != _KIND or about.get(b"model") != manifest.model_digest.encode():
         raise FormatError(f"{file} is not a shard of this folder's model: remove it and run dmuh encode again")
+    return _part(table, manifest)
+
+
+def _part(table: Any, manifest: Manifest) -> Part:
+    """Return the rows of a shard as codes, paths and labels."""
     n, width = len(table), -(-manifest.n_bits // 8)
-    columns = table.to_pydict()
-    return {
-        "ids": np.asarray(columns["id"], np.int64),
-        "paths": [os.fsdecode(path) for path in columns["path"]],
-        "labels": columns["labels"],
-        "bits": np.frombuffer(b"".join(columns["code"]), np.uint8).reshape(n, width),
-        "uncertainty": np.array(columns["uncertainty"], np.float32).reshape(-1),
-    }
+    bits = np.frombuffer(b"".join(table["code"].to_pylist()), np.uint8).reshape(n, width)
+    unsure = table["uncertainty"].combine_chunks().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    ids = table["id"].to_numpy().astype(np.int64)
+    codes = Codes(bits, manifest.n_bits, unsure.reshape(n, -1) if len(unsure) else None, ids)
+    return Part(codes, [os.fsdecode(path) for path in table["path"].to_pylist()], table["labels"].to_pylist())

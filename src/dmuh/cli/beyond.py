@@ -1,15 +1,13 @@
 """What the commands do beyond one machine: codes in shards, search by Milvus."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dmuh.cli.console import counting_bar, say, say_json, warn
 from dmuh.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dmuh.collection import Collection
     from dmuh.datasets import Dataset
-    from dmuh.images import OnBadImage
     from dmuh.index import MilvusIndex
 
 
@@ -22,9 +20,11 @@ def encode_shards(
     shard: str | None,
     on_bad_image: str,
     workers: int | None,
+    on_ray: bool,
     as_json: bool,
 ) -> None:
-    """Encode the shards that are this process's and not there yet."""
+    """Encode the shards that are this process's and not there yet, or have a cluster encode them."""
+    from dmuh.cluster import encode_on_ray, find_ray
     from dmuh.encoder import Hasher
     from dmuh.images import BadImages
     from dmuh.shards import Manifest, Shards, encode_shard, own_shards, parse_shard
@@ -34,24 +34,22 @@ def encode_shards(
     total = chosen[1] if chosen else shards or 1
     if shards not in (None, total):
         raise ConfigError(f"--shard {shard} and --shards {shards} do not agree: give one of them")
+    if on_ray:
+        find_ray()
+        if workers is not None:
+            raise ConfigError("--workers is for this machine: the actors of --ray read their images themselves")
     mine = [chosen[0]] if chosen else own_shards(total)
     source = open_source(images) if isinstance(images, list) else DatasetSource(images)
     assert source is not None
     hasher = Hasher.load(run)
     folder, bad = Shards(out), BadImages()
     folder.begin(Manifest(str(run.absolute()), hasher.digest, hasher.n_bits, source.digest(), total))
-    for number in mine:
-        with counting_bar(f"encoding shard {number + 1} of {total}", None) as progress:
-            encode_shard(
-                hasher,
-                source,
-                folder,
-                number,
-                on_bad_image=cast("OnBadImage", on_bad_image),
-                bad=bad,
-                workers=workers,
-                progress=progress,
-            )
+    with counting_bar(f"encoding {len(mine)} of {total} shards", None) as progress:
+        how: dict[str, Any] = {"on_bad_image": on_bad_image, "bad": bad, "progress": progress}
+        if on_ray:
+            encode_on_ray(run.absolute(), source, Shards(out.absolute()), mine, **how)
+        for number in [] if on_ray else mine:
+            encode_shard(hasher, source, folder, number, workers=workers, **how)
     if len(bad):
         warn(bad.summary())
     missing = folder.missing()
@@ -70,10 +68,15 @@ def open_milvus(address: str) -> "MilvusIndex":
     return MilvusIndex(address)
 
 
-def fill_milvus(address: str, collection: "Collection") -> "MilvusIndex":
-    """Give Milvus the codes of a collection that it does not have yet, with their labels."""
-    import numpy as np
+def fill_milvus(address: str, folder: Path) -> "MilvusIndex":
+    """Give Milvus the codes of a folder that it does not have yet, with their labels; shards one after the other."""
+    from dmuh.collection import Collection
+    from dmuh.shards import Shards
 
-    codes, items, opened = collection.load_codes(), collection.items(), open_milvus(address)
-    fresh = codes[~np.isin(codes.ids, opened.ids)]
-    return opened.add(fresh, [items[id_].labels for id_ in fresh.ids.tolist()])
+    opened = open_milvus(address)
+    if Shards(folder).exists:
+        with counting_bar("loading", None) as progress:
+            Shards(folder).fill(opened, progress)
+        return opened
+    codes, items = Collection(folder).load_codes(), Collection(folder).items()
+    return opened.add_missing(codes, [items[id_].labels for id_ in codes.ids.tolist()])

@@ -40,6 +40,7 @@ def encode(
         int | None, typer.Option(min=1, help="Write so many Parquet shards; restart makes the rest.")
     ] = None,
     shard: Annotated[str | None, typer.Option(help="Write shard K of N alone, such as 3/64.")] = None,
+    on_ray: Annotated[bool, typer.Option("--ray", help="Let the actors of a Ray cluster write --shards.")] = False,
     as_json: console.Json = False,
 ) -> None:
     """Turn images into codes.
@@ -52,13 +53,21 @@ def encode(
         dataset=dataset, path_format=path_format, path_column=path_column, label_column=label_column,
         label_separator=label_separator, on_bad_image=on_bad_image,
     )  # fmt: skip
-    if shards or shard or any(path.suffix.lower() in (".tar", ".parquet") for path in images):
+    if shards or shard or on_ray or any(path.suffix.lower() in (".tar", ".parquet") for path in images):
         from dmuh.sources import open_source
 
         whole = images if open_source(images) else _load(images, options)
         bad_image = options.get("on_bad_image", "fail")
         encode_shards(
-            run, whole, out, shards=shards, shard=shard, on_bad_image=bad_image, workers=workers, as_json=as_json
+            run,
+            whole,
+            out,
+            shards=shards,
+            shard=shard,
+            on_bad_image=bad_image,
+            workers=workers,
+            on_ray=on_ray,
+            as_json=as_json,
         )
         return
     codes = _encode(run, images, out, options, workers)
@@ -94,7 +103,7 @@ def index(
     if Collection(source).exists or Shards(source).exists:
         if images or out:
             raise ConfigError(f"{source} holds codes, which are indexed in place: leave out images and --out")
-        if not Collection(source).exists:
+        if engine is None and not Collection(source).exists:
             Shards(source).merge()
         out = source
     elif not images or out is None:
@@ -105,7 +114,7 @@ def index(
             label_separator=label_separator, on_bad_image=on_bad_image,
         )  # fmt: skip
         _encode(source, images, out, options, workers)
-    built = Collection(out).build_index() if engine is None else fill_milvus(engine, Collection(out))
+    built = Collection(out).build_index() if engine is None else fill_milvus(engine, out)
     result = {"index": str(out), "images": len(built), "n_bits": built.n_bits}
     say_json(result) if as_json else say(f"{len(built):,} images indexed: {out}")
 
@@ -128,14 +137,16 @@ def search(
     from dmuh.codes import less_certain_than
     from dmuh.collection import Collection
     from dmuh.datasets import load_images
+    from dmuh.shards import Shards
 
     with needs_torch("encoding query images"):
         from dmuh.encoder import Hasher
 
     if sheet and sheet.suffix.lower() != ".png":
         raise ConfigError(f"--sheet must be a .png file, got {sheet}")
-    collection = Collection(index_folder)
-    searched = collection.load_index() if engine is None else open_milvus(engine)
+    whole, shards = Collection(index_folder), Shards(index_folder)
+    searched = whole.load_index() if engine is None else open_milvus(engine)
+    collection = shards if shards.exists and not whole.exists else whole
     path, digest = collection.model()
     hasher = Hasher.load(model or path)
     if hasher.digest != digest:

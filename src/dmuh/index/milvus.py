@@ -8,10 +8,10 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,11 @@ from dmuh.codes import Codes
 from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
 from dmuh.index.hamming import IdsLike, Matches, Neighbourhoods, as_ids
 
-if TYPE_CHECKING:
-    from pymilvus import MilvusClient
-
+Answer = TypeVar("Answer")
 _KINDS = ("BIN_FLAT", "BIN_IVF_FLAT")
 _MOST = 16_384  # answers to a query, by Milvus's own limit
 _ROWS = 10_000  # codes that are sent together
+_ANSWERS = 500_000  # that are asked for together, which bounds the size of a message
 _IDS = 5_000  # ids that are named in one expression
 _LABELS, _LABEL_LENGTH = 64, 256  # labels an image at most, and bytes a label
 _ABOUT = "dmuh codes of {} bits"
@@ -63,14 +62,18 @@ class MilvusIndex:
         self._kind, self._lists, self._probes = kind, lists, probes
         self._timeout = timeout
         try:
+            import grpc
             import pymilvus
         except ModuleNotFoundError as error:
             raise MissingExtraError("a Milvus index", "milvus") from error
         self._library = pymilvus
+        self._failures = (pymilvus.MilvusException, grpc.RpcError, OSError, RuntimeError)
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it reports beside is raised too, as a sentence
         with self._asking():
-            self._client = self._connected()
+            self._client = self._when_it_can(lambda: pymilvus.MilvusClient(self._where, timeout=timeout))
             self._n_bits = self._width()
+            if self._n_bits is not None:
+                self._make_ready()
 
     def __len__(self) -> int:
         if self._n_bits is None:
@@ -98,33 +101,34 @@ class MilvusIndex:
                 pages.close()
         return np.sort(np.asarray(found, np.int64))
 
+    def known(self, ids: IdsLike) -> NDArray[np.int64]:
+        """Return which of these ids are in the index."""
+        asked, found = as_ids(ids), [np.empty(0, np.int64)]
+        if self._n_bits is not None:
+            for first in range(0, len(asked), _IDS):
+                condition = f"id in {asked[first : first + _IDS].tolist()}"
+                with self._asking():
+                    rows = self._client.query(self._name, condition, ["id"], timeout=self._timeout)
+                found.append(np.array([row["id"] for row in rows], np.int64))
+        return np.concatenate(found)
+
     def add(self, codes: Codes, labels: Sequence[Sequence[str]] | None = None) -> "MilvusIndex":
         """Add codes, with the labels of each to search among; their ids must be new. Returns the index itself."""
-        self._check_width(codes)
-        if labels is not None and len(labels) != len(codes):
-            raise InputError(f"labels must be as many as the codes, {len(codes)}, got {len(labels)}")
-        if self._n_bits is None:
-            self._create(codes.n_bits)
-        known = self._known(codes.ids)
+        self._check(codes, labels)
+        known = self.known(codes.ids)
         if len(known):
             raise InputError(f"id {known.min()} is in the index already ({len(known)} such ids): remove it first")
-        for first in range(0, len(codes), _ROWS):
-            rows = [
-                {
-                    "id": int(codes.ids[row]),
-                    "code": codes.bits[row].tobytes(),
-                    "labels": [] if labels is None else list(labels[row]),
-                }
-                for row in range(first, min(first + _ROWS, len(codes)))
-            ]
-            with self._asking():
-                self._client.insert(self._name, rows, timeout=self._timeout)
-        return self
+        return self._insert(codes, labels, np.arange(len(codes)))
+
+    def add_missing(self, codes: Codes, labels: Sequence[Sequence[str]] | None = None) -> "MilvusIndex":
+        """Add those of the codes whose ids are not in the index, as one that broke off needs it."""
+        self._check(codes, labels)
+        return self._insert(codes, labels, np.flatnonzero(~np.isin(codes.ids, self.known(codes.ids))))
 
     def remove(self, ids: IdsLike) -> "MilvusIndex":
         """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself."""
         gone = as_ids(ids)
-        missing = np.setdiff1d(gone, self._known(gone))
+        missing = np.setdiff1d(gone, self.known(gone))
         if len(missing):
             raise InputError(f"id {missing[0]} is not in the index ({len(missing)} such ids)")
         for first in range(0, len(gone), _IDS):
@@ -165,14 +169,14 @@ class MilvusIndex:
         """End the connection; an embedded index can then be opened by another process."""
         self._client.close()
 
-    def _connected(self) -> "MilvusClient":
-        """Connect; the embedded engine is a process of its own, which does not listen at once."""
+    def _when_it_can(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask again while the engine refuses, up to the timeout: one that was just started does for a while."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                return self._library.MilvusClient(self._where, timeout=self._timeout)
+                return ask()
             except self._library.MilvusException:
-                if self._where.startswith("http") or time.monotonic() > deadline:
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
 
@@ -191,16 +195,18 @@ class MilvusIndex:
             return [[] for _ in range(len(queries))]
         conditions = [] if label is None else [f"array_contains(labels, {json.dumps(label)})"]
         conditions += [] if chosen is None else [f"id in {chosen.tolist()}"]
-        with self._asking():
-            found = self._client.search(
-                self._name,
-                [bits.tobytes() for bits in queries.bits],
-                filter=" and ".join(conditions),
-                limit=most,
-                search_params={"metric_type": "HAMMING", "params": parameters},
-                anns_field="code",
-                timeout=self._timeout,
-            )
+        found, step = [], max(1, _ANSWERS // most)
+        for first in range(0, len(queries), step):
+            with self._asking():
+                found += self._client.search(
+                    self._name,
+                    [bits.tobytes() for bits in queries.bits[first : first + step]],
+                    filter=" and ".join(conditions),
+                    limit=most,
+                    search_params={"metric_type": "HAMMING", "params": parameters},
+                    anns_field="code",
+                    timeout=self._timeout,
+                )
         return [sorted((round(hit["distance"]), int(hit["id"])) for hit in hits) for hits in found]
 
     def _chosen(self, among: IdsLike | NDArray[np.bool_] | None) -> NDArray[np.int64] | None:
@@ -212,16 +218,27 @@ class MilvusIndex:
         chosen: NDArray[np.int64] = ids[mask]
         return chosen
 
-    def _known(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which of these ids are in the index."""
-        found: list[int] = []
-        if self._n_bits is not None:
-            for first in range(0, len(ids), _IDS):
-                condition = f"id in {ids[first : first + _IDS].tolist()}"
-                with self._asking():
-                    rows = self._client.query(self._name, condition, ["id"], timeout=self._timeout)
-                found += [row["id"] for row in rows]
-        return np.asarray(found, np.int64)
+    def _check(self, codes: Codes, labels: Sequence[Sequence[str]] | None) -> None:
+        self._check_width(codes)
+        if labels is not None and len(labels) != len(codes):
+            raise InputError(f"labels must be as many as the codes, {len(codes)}, got {len(labels)}")
+
+    def _insert(self, codes: Codes, labels: Sequence[Sequence[str]] | None, chosen: NDArray[np.intp]) -> "MilvusIndex":
+        """Send the chosen rows, some thousand at a time, each of which is written as a whole or not at all."""
+        if self._n_bits is None:
+            self._create(codes.n_bits)
+        for first in range(0, len(chosen), _ROWS):
+            rows = [
+                {
+                    "id": int(codes.ids[row]),
+                    "code": codes.bits[row].tobytes(),
+                    "labels": [] if labels is None else list(labels[row]),
+                }
+                for row in chosen[first : first + _ROWS].tolist()
+            ]
+            with self._asking():
+                self._client.insert(self._name, rows, timeout=self._timeout)
+        return self
 
     def _create(self, n_bits: int) -> None:
         types, client = self._library.DataType, self._client
@@ -231,14 +248,20 @@ class MilvusIndex:
         schema.add_field(
             "labels", types.ARRAY, element_type=types.VARCHAR, max_capacity=_LABELS, max_length=_LABEL_LENGTH
         )
-        index = client.prepare_index_params()
-        cells = {"nlist": self._lists} if self._kind == "BIN_IVF_FLAT" else {}
-        index.add_index("code", index_type=self._kind, metric_type="HAMMING", params=cells)
         with self._asking():  # strong: a search sees all that was written before it
-            client.create_collection(
-                self._name, schema=schema, index_params=index, consistency_level="Strong", timeout=self._timeout
-            )
+            client.create_collection(self._name, schema=schema, consistency_level="Strong", timeout=self._timeout)
+            self._make_ready()
         self._n_bits = n_bits
+
+    def _make_ready(self) -> None:
+        """Index and load the collection, where that is not done: who created it may have been stopped before."""
+        if not self._client.list_indexes(self._name, timeout=self._timeout):
+            index = self._client.prepare_index_params()
+            cells = {"nlist": self._lists} if self._kind == "BIN_IVF_FLAT" else {}
+            index.add_index("code", index_type=self._kind, metric_type="HAMMING", params=cells)
+            self._client.create_index(self._name, index, timeout=self._timeout)
+        self._client.load_collection(self._name, timeout=self._timeout)
+        self._when_it_can(lambda: self._client.query(self._name, "", ["count(*)"], timeout=self._timeout))
 
     def _width(self) -> int | None:
         """Return the length of the codes in the collection, None where there is no collection yet."""
@@ -259,6 +282,7 @@ class MilvusIndex:
         """Turn what goes wrong with Milvus into one sentence."""
         try:
             yield
-        except (self._library.MilvusException, OSError, RuntimeError) as error:
-            reason = " ".join(str(getattr(error, "message", error)).split())[:200]
+        except self._failures as error:
+            said = error.details() if hasattr(error, "details") else getattr(error, "message", error)
+            reason = " ".join(str(said).split())[:200]
             raise EngineError(f"Milvus at {self._where} failed (timeout {self._timeout:g} s): {reason}") from error
