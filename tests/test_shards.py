@@ -223,6 +223,7 @@ def test_a_missing_ray_says_what_to_install_and_nothing_is_begun(digit_run, phot
     assert not (tmp_path / "shards").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of ray
 def test_the_actors_of_ray_make_the_same_shards(digit_run, digit_hasher, photos, tmp_path):
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dmuh[ray]'")
