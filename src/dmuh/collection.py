@@ -75,7 +75,8 @@ class Collection:
         codes.save(self.codes_file)
         write_text(self.path / "items.jsonl", "".join(lines))
         about = {"model": str(model.absolute()), "model_digest": model_digest}
-        write_json(self.path / "collection.json", about | {"uncertainty_percentiles": uncertainty_percentiles(unsure)})
+        percentiles = uncertainty_percentiles(codes.image_uncertainty)
+        write_json(self.path / "collection.json", about | {"uncertainty_percentiles": percentiles})
 
     def build_index(self) -> HammingIndex:
         """Make the index of the collection's codes and write it beside them."""

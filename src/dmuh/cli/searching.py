@@ -155,7 +155,7 @@ def search(
     queries = _encode_images(hasher, data, on_bad_image or "fail")
     answers = _answers(searched, queries, k, radius)
     items = collection.items(id_ for answer in answers for _, id_ in answer)
-    unsure, percentiles = queries.image_uncertainty, collection.uncertainty_percentiles()
+    unsure, percentiles = queries.image_uncertainty, whole.uncertainty_percentiles() if whole.exists else None
     results: list[dict[str, Any]] = [
         {
             "query": data.path(position),
