@@ -16,6 +16,7 @@ from dmuh.bench.results import write_results
 from dmuh.datasets import Dataset, one_hot
 from dmuh.datasets.mnist5k import load_mnist5k
 from dmuh.runs import Run
+from milvus_server import ADDRESS, CANNOT, SERVED, Server
 
 # The networks of the tests are tiny: one thread is as fast, and does not fight with other processes.
 torch.set_num_threads(1)
@@ -164,3 +165,25 @@ def bench(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         run_cell(cell, folder / "runs" / cell.name, threads=1)
     write_results(grid, folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server | None]:
+    """The server of Milvus, where this is the run beside one; else None."""
+    if not SERVED:
+        yield None
+        return
+    server = Server(tmp_path_factory.mktemp("milvus"))
+    try:
+        server.start()
+    except (OSError, RuntimeError, TimeoutError) as error:
+        pytest.exit(f"the server does not start: {error}", CANNOT)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def milvus_address(milvus_server: Server | None, tmp_path: Path) -> str:
+    """The address of that server, else of a file."""
+    pytest.importorskip("milvus_lite", reason="milvus-lite is not installed: pip install 'dmuh[milvus]'")
+    return ADDRESS if milvus_server else f"milvus:{tmp_path / 'codes.db'}"

@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 
 ADDRESS = "milvus:http://127.0.0.1:19530"
+SERVED = "DMUH_TEST_MILVUS_SERVER" in os.environ  # this is the run of tests beside a server
+CANNOT = 77  # exit code of that run where the server does not start
 
 
 def why_none() -> str | None:
@@ -48,16 +50,20 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._made.stop()
+        self.stop()
 
     def start(self) -> None:
         """Start the server and wait until it says that it is well."""
         self._made.start()
 
+    def stop(self) -> None:
+        """End the server."""
+        self._made.stop()
+
     def kill(self) -> None:
         """End the server as kill -9 does."""
         self.signal(signal.SIGKILL)
-        self._made.stop()
+        self.stop()
 
     def signal(self, number: signal.Signals) -> None:
         """Send the server a signal."""

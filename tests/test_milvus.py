@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,14 +24,12 @@ from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
 from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.shards import encode_shard
 from dmuh.sources import DatasetSource
-from milvus_server import ADDRESS, Server, in_own_network, why_none
+from milvus_server import ADDRESS, CANNOT, SERVED, in_own_network, why_none
 from sharded import begun, noisy_images, projecting_hasher
 
 pytest.importorskip("milvus_lite", reason="milvus-lite is not installed: pip install 'dmuh[milvus]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of pymilvus and what it imports
 
-SERVED = "DMUH_TEST_MILVUS_SERVER" in os.environ
-CANNOT = 77  # exit code where the server does not start
 on_a_server = pytest.mark.skipif(not SERVED, reason="needs a server: see test_all_of_this_on_a_server")
 KINDS = ["BIN_FLAT", pytest.param("BIN_IVF_FLAT", marks=on_a_server)]
 
@@ -39,32 +38,13 @@ def random_codes(n, n_bits=20, seed=0, ids=None):
     return Codes.from_outputs(np.random.default_rng(seed).standard_normal((n, n_bits)), ids=ids)
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """The server, where this is the run beside one; else None."""
-    if not SERVED:
-        yield None
-        return
-    try:
-        running = Server(tmp_path_factory.mktemp("milvus")).__enter__()
-    except (OSError, RuntimeError, TimeoutError) as error:
-        pytest.exit(f"the server does not start: {error}", CANNOT)
-    yield running
-    running.__exit__()
-
-
 @pytest.fixture
-def address(server, tmp_path):
-    return ADDRESS if server else f"milvus:{tmp_path / 'codes.db'}"
-
-
-@pytest.fixture
-def opened(address):
+def opened(milvus_address):
     """A function that opens the index again, with options; its collection is this test's alone."""
     made = []
 
     def open_index(**options):
-        made.append(MilvusIndex(address, collection=name, **options))
+        made.append(MilvusIndex(milvus_address, collection=name, **options))
         return made[-1]
 
     name = f"test_{uuid.uuid4().hex}"
@@ -134,7 +114,7 @@ def test_many_queries_are_asked_in_parts(index, monkeypatch):
 
 
 @on_a_server
-def test_an_index_of_cells_compares_those_it_is_asked_to(server):
+def test_an_index_of_cells_compares_those_it_is_asked_to(milvus_server):
     codes, queries = random_codes(5000, 64), random_codes(20, 64, seed=1)
     wanted = HammingIndex().add(codes).search(queries, 50).distances
     with_all, with_few = (
@@ -221,11 +201,11 @@ def test_a_server_that_does_not_answer_is_one_sentence_in_bounded_time(listening
 
 
 @on_a_server
-def test_a_server_that_stops_answering_is_one_sentence_in_bounded_time(server, opened):
+def test_a_server_that_stops_answering_is_one_sentence_in_bounded_time(milvus_server, opened):
     codes = random_codes(200)
     index = opened().add(codes[:100])
     index._timeout = 1  # no sooner: what was just started takes its time
-    server.signal(signal.SIGSTOP)
+    milvus_server.signal(signal.SIGSTOP)
     try:
         for work in (lambda: index.search(codes, 1), lambda: index._insert(codes, None, np.arange(100, 200))):
             began = time.monotonic()
@@ -234,7 +214,7 @@ def test_a_server_that_stops_answering_is_one_sentence_in_bounded_time(server, o
             assert "\n" not in str(raised.value)
             assert time.monotonic() - began < 20
     finally:
-        server.signal(signal.SIGCONT)
+        milvus_server.signal(signal.SIGCONT)
     again = opened()
     rest = codes[~np.isin(codes.ids, again.known(codes.ids))]
     assert len(rest) in (0, 100)  # of what was sent together all is there, or nothing
@@ -244,7 +224,7 @@ def test_a_server_that_stops_answering_is_one_sentence_in_bounded_time(server, o
 
 
 @on_a_server
-def test_killed_under_inserts_the_server_loses_nothing_that_it_acknowledged(server, opened):
+def test_killed_under_inserts_the_server_loses_nothing_that_it_acknowledged(milvus_server, opened):
     codes, acknowledged = random_codes(100_000, 64), []
     index = opened(timeout=5)
 
@@ -261,10 +241,10 @@ def test_killed_under_inserts_the_server_loses_nothing_that_it_acknowledged(serv
     inserting.start()
     while len(acknowledged) < 10 and inserting.is_alive():
         time.sleep(0.01)
-    server.kill()
+    milvus_server.kill()
     inserting.join(60)
     assert not inserting.is_alive()
-    server.start()
+    milvus_server.start()
     again = opened(timeout=120)
     kept = again.ids
     sent = [id_ for first in acknowledged for id_ in range(first, first + 500)]
@@ -279,7 +259,8 @@ def test_all_of_this_on_a_server():
     reason = why_none()
     if reason:
         pytest.skip(reason)
-    command = in_own_network(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", __file__)
+    files = [__file__, Path(__file__).parent / "server" / "test_following.py"]
+    command = in_own_network(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", *files)
     own = os.environ | {"DMUH_TEST_MILVUS_SERVER": "1"}
     done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=1200)
     if done.returncode == CANNOT:
@@ -317,26 +298,26 @@ def test_shards_are_loaded_one_by_one_and_a_load_that_broke_off_goes_on(opened, 
     same_up_to_the_last_distance(index.search(codes, 5), wanted.search(codes, 5))
 
 
-def test_commands_on_shards(digit_run, photos, address, tmp_path):
+def test_commands_on_shards(digit_run, photos, milvus_address, tmp_path):
     folder, query = tmp_path / "shards", photos / "ones" / "03.png"
     dmuh("encode", digit_run.path, photos, "--dataset", "folder", "--shards", 3, "--out", folder)
-    assert "20 images indexed" in dmuh("index", folder, "--index", address).stdout
+    assert "20 images indexed" in dmuh("index", folder, "--index", milvus_address).stdout
     assert not Collection(folder).exists  # the codes are not gathered in one file first
     search = ["search", folder, query, "-k", 20, "--json"]
-    by_milvus = json.loads(dmuh(*search, "--index", address).stdout)[0]["matches"]
+    by_milvus = json.loads(dmuh(*search, "--index", milvus_address).stdout)[0]["matches"]
     dmuh("index", folder)
     assert by_milvus == json.loads(dmuh(*search).stdout)[0]["matches"]
 
 
-def test_commands(digit_run, photos, address, tmp_path):
+def test_commands(digit_run, photos, milvus_address, tmp_path):
     folder = tmp_path / "photos.index"
     dmuh("index", digit_run.path, photos, "--dataset", "folder", "--out", folder)
     for _ in range(2):  # the second time nothing is missing
-        assert "20 images indexed" in dmuh("index", folder, "--index", address).stdout
+        assert "20 images indexed" in dmuh("index", folder, "--index", milvus_address).stdout
     query = photos / "ones" / "03.png"
     alone, by_milvus = (
         json.loads(dmuh("search", folder, query, "-k", 20, "--json", *engine).stdout)[0]["matches"]
-        for engine in ([], ["--index", address])
+        for engine in ([], ["--index", milvus_address])
     )
     assert [match["distance"] for match in by_milvus] == [match["distance"] for match in alone]
     assert {match["path"] for match in by_milvus} == {match["path"] for match in alone}

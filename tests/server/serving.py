@@ -15,24 +15,28 @@ from dmuh import Hasher
 from dmuh.images import BadImages
 from dmuh.server.api import create_app
 from dmuh.server.filling import Place, compare_folder, take_images
+from dmuh.server.following import FollowingIndex
 from dmuh.server.guard import Limits
 from dmuh.server.metrics import Metrics
 from dmuh.server.service import Service
 
 
 @contextmanager
-def client_of(hasher: Hasher, root: Path, state: Path, **limits) -> Iterator[TestClient]:
-    """Serve the images of a folder in this process."""
+def client_of(hasher: Hasher, root: Path, state: Path, engine: str | None = None, **limits) -> Iterator[TestClient]:
+    """Serve the images of a folder in this process; Milvus searches if an address of it is given."""
     place, own, metrics = Place(state), Limits(**limits), Metrics()
     with place.open(hasher) as catalogue:
         take_images(catalogue, root, compare_folder(catalogue, root), hasher, BadImages())
-        service = Service(hasher, catalogue, root, place.added, most_pixels=own.pixels, metrics=metrics)
+        whole = None if engine is None else FollowingIndex(engine, catalogue)
+        service = Service(hasher, catalogue, root, place.added, most_pixels=own.pixels, metrics=metrics, whole=whole)
         try:
             app = create_app(service, own, metrics)
             with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
                 yield client
         finally:
             service.close()
+            if whole is not None:
+                whole.close()
 
 
 class Server:

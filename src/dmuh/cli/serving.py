@@ -1,7 +1,7 @@
 """dmuh export and serve."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -54,7 +54,10 @@ def export(
 def serve(
     model: Annotated[Path, typer.Argument(help="Folder of a finished run, or of `dmuh export`.")],
     images: Annotated[Path | None, typer.Option(help="Folder of images; the folders in it are their labels.")] = None,
-    index: Annotated[Path | None, typer.Option(help="Instead: folder made by `dmuh index`.")] = None,
+    index: Annotated[
+        list[str] | None,
+        typer.Option(help="Instead: folder made by `dmuh index`. With milvus:FILE.db or milvus:URL, Milvus searches."),
+    ] = None,
     state: Annotated[
         Path | None, typer.Option(help="Where the catalogue is kept; else in the index, or in IMAGES/.dmuh.")
     ] = None,
@@ -78,8 +81,13 @@ def serve(
 
     Example: dmuh serve runs/photos --images photos, then open http://127.0.0.1:8000
     """
-    if (images is None) == (index is None):
+    folders = [Path(text) for text in index or [] if not text.startswith("milvus:")]
+    engines = [text for text in index or [] if text.startswith("milvus:")]
+    if (images is not None) + len(folders) != 1:
         raise ConfigError("give the images to serve: a folder by --images, or what dmuh index made by --index")
+    if len(engines) > 1:
+        raise ConfigError(f"one Milvus searches, got {' and '.join(engines)}")
+    folder, engine = next(iter(folders), None), next(iter(engines), None)
     try:
         from dmuh.server.api import create_app
         from dmuh.server.guard import Limits, is_loopback
@@ -98,21 +106,28 @@ def serve(
         (0 if is_loopback(host) else _RATE) if rate is None else rate, seconds,
     )  # fmt: skip
     metrics = Metrics()
-    with bind(host, port) as opened, _service(model, images, index, state, limits, metrics) as service:
+    with bind(host, port) as opened, _service(model, images, folder, state, engine, limits, metrics) as service:
         ready = f"serving {len(service):,} images at {address_of(opened)} (Ctrl-C ends it)"
         run(create_app(service, limits, metrics), opened, seconds, lambda: say(ready))
 
 
 @contextmanager
 def _service(
-    model: Path, images: Path | None, index: Path | None, state: Path | None, limits: "Limits", metrics: "Metrics"
+    model: Path,
+    images: Path | None,
+    index: Path | None,
+    state: Path | None,
+    engine: str | None,
+    limits: "Limits",
+    metrics: "Metrics",
 ) -> "Iterator[Service]":
-    """Yield the service over a folder of images, or over an index."""
+    """Yield the service over a folder of images, or over an index, that is searched in memory or by an engine."""
     from dmuh.collection import Collection
     from dmuh.encoder import Hasher
     from dmuh.files import locked
     from dmuh.images import BadImages
     from dmuh.server import filling
+    from dmuh.server.following import FollowingIndex
     from dmuh.server.service import Service
 
     if index is not None:
@@ -137,11 +152,13 @@ def _service(
                 filling.take_images(catalogue, root, new, hasher, bad, progress)
             if len(bad):
                 warn(bad.summary())
-        service = Service(hasher, catalogue, root, place.added, most_pixels=limits.pixels, metrics=metrics)
-        try:
+        with ExitStack() as opened:
+            whole = None if engine is None else opened.enter_context(closing(FollowingIndex(engine, catalogue)))
+            service = Service(
+                hasher, catalogue, root, place.added, most_pixels=limits.pixels, metrics=metrics, whole=whole
+            )
+            opened.enter_context(closing(service))
             yield service
-        finally:
-            service.close()
 
 
 def _training_images(path: Path, data: Path | None) -> "Images":

@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -11,7 +11,7 @@ import numpy as np
 
 from dmuh.codes import Codes
 from dmuh.errors import RequestError
-from dmuh.index import Matches
+from dmuh.index import HammingIndex, Matches
 from dmuh.server.answers import code_json, image_json, shown_path
 from dmuh.server.catalogue import Catalogue, Row
 
@@ -59,17 +59,19 @@ class Query(NamedTuple):
 
 
 class Searcher:
-    """Answers searches, and takes changes of the catalogue into its indexes."""
+    """Answers searches, and takes changes of the catalogue into its indexes.
 
-    def __init__(self, catalogue: Catalogue, make_index: Callable[[], Index]) -> None:
+    `whole` is an index over the whole catalogue, where it shall not be one in memory.
+    """
+
+    def __init__(self, catalogue: Catalogue, whole: Index | None = None) -> None:
         self._catalogue = catalogue
         self._n_bits = catalogue.n_bits
-        self._make_index = make_index
-        self._whole = self._indexed(catalogue.codes())
+        self._whole: Index = HammingIndex().add(catalogue.codes()) if whole is None else whole
         self._by_label: OrderedDict[str, Index] = OrderedDict()
         self._fragment = lru_cache(_FRAGMENTS)(self._read_fragment)  # a row never changes, and no id returns
         zero = Codes(np.zeros((1, -(-self._n_bits // 8)), np.uint8), self._n_bits)
-        self._indexed(zero).search(zero, 1)  # kernels are compiled before a request waits for them
+        HammingIndex().add(zero).search(zero, 1)  # kernels are compiled before a request waits for them
 
     def __len__(self) -> int:
         return len(self._whole)
@@ -142,13 +144,8 @@ class Searcher:
         if label is None:
             return self._whole
         if label not in self._by_label:
-            self._by_label[label] = self._indexed(self._catalogue.codes(label))
+            self._by_label[label] = HammingIndex().add(self._catalogue.codes(label))
             if len(self._by_label) > _LABELS:
                 self._by_label.popitem(last=False)
         self._by_label.move_to_end(label)
         return self._by_label[label]
-
-    def _indexed(self, codes: Codes) -> Index:
-        index = self._make_index()
-        index.add(codes)
-        return index

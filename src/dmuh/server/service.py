@@ -15,7 +15,6 @@ import numpy as np
 from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.encoder import Hasher
 from dmuh.errors import RequestError
-from dmuh.index import HammingIndex
 from dmuh.server.answers import image_json
 from dmuh.server.batcher import Batcher
 from dmuh.server.catalogue import Catalogue, Row
@@ -42,14 +41,14 @@ class Service:
         *,
         most_pixels: int,
         metrics: Metrics,
-        make_index: Callable[[], Index] = HammingIndex,
+        whole: Index | None = None,
     ) -> None:
         self._model = hasher.about
         self._catalogue = catalogue
         self._pictures = Pictures(root, added)
         self._summary: dict[str, Any] | None = None
         self._changes = 0
-        self._searcher = Searcher(catalogue, make_index)
+        self._searcher = Searcher(catalogue, whole)
         writer = Writer(catalogue, added, self._update)
 
         def encode(contents: list[bytes]) -> list[Upload | Exception]:

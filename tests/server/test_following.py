@@ -1,0 +1,76 @@
+"""A service that Milvus searches for answers as one that searches itself, and goes on when Milvus fails."""
+
+import httpx2
+import pytest
+from serving import Server, client_of, picture
+
+from commands import refused
+from dmuh.errors import EngineError
+from dmuh.index import MilvusIndex
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of pymilvus and what it imports
+PNG = {"content-type": "image/png"}
+
+
+def found(client, **parameters):
+    """The answers to an upload, as pairs that two engines have in common."""
+    answer = client.post("/api/search", content=picture(), headers=PNG, params={"k": 20, **parameters})
+    assert answer.status_code == 200, answer.text
+    return sorted((match["distance"], match["id"]) for match in answer.json()["matches"])
+
+
+def test_answers_are_those_of_the_index_in_memory(digit_hasher, folder, milvus_address, tmp_path):
+    with (
+        client_of(digit_hasher, folder, tmp_path / "alone") as alone,
+        client_of(digit_hasher, folder, tmp_path / "state", milvus_address) as client,
+    ):
+        for parameters in ({}, {"label": "ones"}, {"radius": 3}):
+            assert found(client, **parameters) == found(alone, **parameters)
+        assert client.get("/api/about").json()["images"] == 20
+
+
+def test_what_was_changed_is_found_at_once_and_after_a_restart(digit_hasher, folder, milvus_address, tmp_path):
+    with client_of(digit_hasher, folder, tmp_path / "state", milvus_address) as client:
+        own = client.post("/api/images", content=picture(), headers=PNG).json()["id"]
+        assert (0, own) in found(client, k=21)
+        assert client.delete("/api/images/3").status_code == 204
+        assert 3 not in [id_ for _, id_ in found(client, k=21)]
+        before = found(client, k=21)
+    with client_of(digit_hasher, folder, tmp_path / "state") as without:  # changed while Milvus is not asked
+        without.delete("/api/images/5")
+        other = without.post("/api/images", content=picture(seed=1), headers=PNG).json()["id"]
+    with client_of(digit_hasher, folder, tmp_path / "state", milvus_address) as client:
+        after = found(client, k=21)
+        assert {id_ for _, id_ in after} == {id_ for _, id_ in before} - {5} | {other}
+
+
+def test_while_milvus_fails_searches_are_refused_and_nothing_is_lost(
+    digit_hasher, folder, milvus_address, tmp_path, monkeypatch
+):
+    def fail(*_, **__):
+        raise EngineError("Milvus at milvus.example failed (timeout 10 s): it is away")
+
+    with client_of(digit_hasher, folder, tmp_path / "state", milvus_address) as client:
+        with monkeypatch.context() as patch:
+            for method in ("search", "add", "add_missing", "remove"):
+                patch.setattr(MilvusIndex, method, fail)
+            own = client.post("/api/images", content=picture(), headers=PNG).json()["id"]
+            assert client.delete("/api/images/3").status_code == 204
+            answer = client.post("/api/search", content=picture(), headers=PNG)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert answer.json() == {"error": "the engine that searches does not answer: try again in a moment"}
+            assert client.get("/api/about").json()["images"] == 20
+        ids = [id_ for _, id_ in found(client, k=21)]
+        assert own in ids
+        assert 3 not in ids
+
+
+def test_the_command(model, folder, milvus_address, tmp_path):
+    words = [model, "--images", folder, "--state", tmp_path / "state", "--index"]
+    with Server(*words, milvus_address) as server:
+        answer = httpx2.post(f"{server.address}/api/search", content=picture(), headers=PNG)
+        assert len(answer.json()["matches"]) == 10
+    assert "a Milvus index is milvus:FILE.db" in refused("serve", *words, "milvus:codes")
+    two = ["milvus:a.db", "--index", "milvus:b.db"]
+    assert "one Milvus searches, got milvus:a.db and milvus:b.db" in refused("serve", *words, *two)
+    assert "give the images to serve" in refused("serve", model, "--index", "milvus:a.db")
