@@ -28,6 +28,7 @@ _FILE_ROWS = 1_000  # the same for a file, where the time for n codes grows as n
 _ANSWERS = 500_000  # that are asked for together, which bounds the size of a message
 _IDS = 5_000  # ids that are named in one expression
 _LABELS, _LABEL_LENGTH = 64, 256  # labels an image at most, and bytes a label
+_CALM = {"grpc.keepalive_time_ms": 3_600_000}  # the embedded engine ends connections that ask often if it lives
 _ABOUT = "dmuh codes of {} bits"
 
 
@@ -72,7 +73,9 @@ class MilvusIndex:
         self._failures = (pymilvus.MilvusException, grpc.RpcError, OSError, RuntimeError)
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it reports beside is raised too, as a sentence
         with self._asking():
-            self._client = self._when_it_can(lambda: pymilvus.MilvusClient(self._where, timeout=timeout))
+            self._client = self._when_it_can(
+                lambda: pymilvus.MilvusClient(self._where, timeout=timeout, grpc_options={} if self._served else _CALM)
+            )
             self._n_bits = self._width()
             if self._n_bits is not None:
                 self._make_ready()
@@ -209,7 +212,7 @@ class MilvusIndex:
                     anns_field="code",
                     timeout=self._timeout,
                 )
-        return [sorted((round(hit["distance"]), int(hit["id"])) for hit in hits) for hits in found]
+        return [sorted({(round(hit["distance"]), int(hit["id"])) for hit in hits}) for hits in found]
 
     def _chosen(self, among: IdsLike | NDArray[np.bool_] | None) -> NDArray[np.int64] | None:
         if among is None or np.asarray(among).dtype != np.bool_:
