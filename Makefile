@@ -41,7 +41,7 @@ test-slow: $(READY)  ## the tests on real images; DMUH_DATA names their folder
 	$(BIN)/pytest -m slow
 
 bench: $(READY)  ## the measurements behind every claim of speed
-	@for script in evaluate search encoding step reading large_set serve; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+	@for script in evaluate search encoding step reading large_set serve killed milvus; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis
