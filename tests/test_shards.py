@@ -225,9 +225,10 @@ def test_a_missing_ray_says_what_to_install_and_nothing_is_begun(digit_run, phot
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of ray
-def test_the_actors_of_ray_make_the_same_shards(digit_run, digit_hasher, photos, tmp_path):
+def test_the_actors_of_ray_make_the_same_shards(digit_run, digit_hasher, photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(photos.parent)
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dmuh[ray]'")
-    command = ["encode", digit_run.path, photos, "--shards", 3, "--out", tmp_path / "shards"]
+    command = ["encode", digit_run.path, photos.name, "--shards", 3, "--out", tmp_path / "shards"]
     assert "--workers is for this machine" in refused(*command, "--ray", "--workers", 2)
     try:
         dmuh("encode", digit_run.path, photos, "--shard", "2/3", "--out", tmp_path / "shards")

@@ -48,8 +48,9 @@ def encode_shards(
         how: dict[str, Any] = {"on_bad_image": on_bad_image, "bad": bad, "progress": progress}
         if on_ray:
             encode_on_ray(run.absolute(), source, Shards(out.absolute()), mine, **how)
-        for number in [] if on_ray else mine:
-            encode_shard(hasher, source, folder, number, workers=workers, **how)
+        else:
+            for number in mine:
+                encode_shard(hasher, source, folder, number, workers=workers, **how)
     if len(bad):
         warn(bad.summary())
     missing = folder.missing()
