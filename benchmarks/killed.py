@@ -3,7 +3,7 @@
     python benchmarks/killed.py [N] [SHARDS]
 
 N PNG files are drawn, a network of the backbone smallconv is trained for a moment, and `dmuh encode --shards` runs in a
-process that gets SIGKILL again and again, after a random time that grows, until it comes to its end. Its shards,
+process that gets SIGKILL again and again, a random time after it began a shard, until it comes to its end. Its shards,
 merged, are compared bit by bit with `dmuh encode` in one piece. Rates are of the undisturbed run.
 """
 
@@ -36,20 +36,25 @@ def draw(folder: Path, n: int) -> None:
         Image.fromarray(pixels).save(place / f"{number:07}.png", compress_level=1)
 
 
-def killed_until_done(command: list[str], shards: Shards) -> tuple[int, int]:
-    """Run a command that is killed at random; return how often it was, and how often while it wrote a shard."""
-    rng, kills, torn = np.random.default_rng(0), 0, 0
+def killed_until_done(command: list[str], shards: Shards, most: float) -> tuple[int, int]:
+    """Run a command that is killed up to `most` seconds after it began a shard, until it comes to its end.
+
+    Returns how often it was killed, and how many shards that left torn.
+    """
+    rng, kills = np.random.default_rng(0), 0
     while True:
+        torn = set(shards.path.glob(".shard-*"))
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None and set(shards.path.glob(".shard-*")) <= torn:
+            time.sleep(0.01)
         try:
-            if process.wait(timeout=float(rng.uniform(5, 15)) * (1 + kills / 4)) != 0:
+            if process.wait(timeout=float(rng.uniform(0, most))) != 0:
                 sys.exit("the command failed")
-            return kills, torn
+            return kills, len(torn)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # with the processes that read its images
             process.wait()
             kills += 1
-            torn += any(shards.path.glob(".shard-*"))
 
 
 def main(n: int = 100_000, n_shards: int = 8) -> None:
@@ -63,7 +68,8 @@ def main(n: int = 100_000, n_shards: int = 8) -> None:
         seconds = time.perf_counter() - began
         shards = Shards(root / "shards")
         options = ["--shards", str(n_shards), "--out", str(shards.path)]
-        kills, torn = killed_until_done([*DMUH, "encode", str(root / "run"), str(root / "images"), *options], shards)
+        command = [*DMUH, "encode", str(root / "run"), str(root / "images"), *options]
+        kills, torn = killed_until_done(command, shards, 4 * seconds / n_shards)
         merged, whole = shards.merge(), Collection(root / "whole").load_codes()
         assert merged.uncertainty is not None
         same = {
@@ -76,7 +82,7 @@ def main(n: int = 100_000, n_shards: int = 8) -> None:
         sys.exit(f"the codes differ: {same}")
     row = {
         f"{n:,} images, {n_shards} shards": "equal to one run: each id once, bits and uncertainty",
-        "SIGKILLs": f"{kills}, of which {torn} left a torn shard behind",
+        "SIGKILLs": f"{kills}, which left {torn} torn shards behind",
         "undisturbed": f"{n / seconds:,.0f} images a second",
         "shards": f"{size / n:.0f} bytes an image",
     }

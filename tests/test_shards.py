@@ -50,8 +50,9 @@ def killed_again_and_again(folder, shards, n, seconds, most):
     """Encode in a process that is killed at random times until it comes to its end; return how often it was."""
     rng = np.random.default_rng(3)
     for kills in range(most):
+        torn = set(folder.glob(".shard-*"))
         process = subprocess.Popen([*PROGRAM, folder, str(shards), str(n), str(seconds)])
-        while process.poll() is None and not (folder / "shards.json").exists():
+        while process.poll() is None and set(folder.glob(".shard-*")) <= torn:  # it has not begun to encode
             time.sleep(0.01)
         try:
             if process.wait(timeout=float(rng.uniform(0.3, 1.5))) == 0:
