@@ -461,7 +461,8 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
     ids=lambda kind: kind.__name__,
 )
 def test_every_error_comes_out_of_a_worker_as_it_was_raised(kind):
-    error = kind("drawing", "train") if kind is errors.MissingExtraError else kind("one sentence")
+    arguments = {errors.MissingExtraError: ("drawing", "train"), errors.RequestError: (404, "one sentence")}
+    error = kind(*arguments.get(kind, ("one sentence",)))
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is kind
     assert str(back) == str(error)

@@ -79,6 +79,9 @@ class RequestError(DmuhError):
         super().__init__(sentence)
         self.status = status
 
+    def __reduce__(self) -> tuple[type["RequestError"], tuple[int, str]]:
+        return type(self), (self.status, str(self))
+
 
 class EngineError(DmuhError):
     """Another program that dmuh asks is down, slow or refuses."""
