@@ -35,11 +35,11 @@ def test_a_grid_can_be_run_by_the_command_in_its_header(file):
     assert command[-2:] == ["--out", f"bench/{file.stem}"]
     grid = read_grid(file, {})
     assert grid.cells
-    tuning = "tuning" in file.stem
+    tuning = "tuning" in file.stem or "terms" in file.stem
     for cell in grid.cells:
         assert (cell.config.protocol.tuning > 0) == tuning  # settings are never chosen by the test images
         assert cell.config.protocol.validation == 0
-        assert (cell.config.training.seed == 7) == tuning  # nor by the seeds of the tables
+        assert cell.config.training.seed in ((7, 8, 9) if tuning else (0, 1, 2))  # nor by the seeds of the tables
 
 
 def test_every_table_and_figure_of_the_paper_has_its_grid():

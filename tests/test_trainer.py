@@ -452,6 +452,7 @@ def outputs(run: Run, digits) -> np.ndarray:
 
 
 def test_features_that_are_kept_train_and_measure_as_those_computed_on_the_way(digits, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMUH_CACHE", str(tmp_path / "cache"))  # where other tests left nothing
     config, count = configure(SMALL, {"freeze": "all"}), Count()
     assert config.training.augment == "none"
     kept = train(config, tmp_path / "kept", dataset=digits, count=count)
