@@ -99,10 +99,11 @@ def serve(folder: Path, peer: str) -> None:
     hasher, place, limits, metrics = Hasher.load(folder / "run"), Place(folder / "state"), Limits(), Metrics()
     with place.open(hasher) as catalogue, running.bind("127.0.0.1", 0) as opened:
         began = time.perf_counter()
+        whole = {"dmuh": HammingIndex, "faiss": FlatIndex}[peer]()
+        whole.add(catalogue.codes())
         service = Service(
-            hasher, catalogue, folder, place.added, most_pixels=limits.pixels, metrics=metrics,
-            make_index={"dmuh": HammingIndex, "faiss": FlatIndex}[peer],
-        )  # fmt: skip
+            hasher, catalogue, folder, place.added, most_pixels=limits.pixels, metrics=metrics, whole=whole
+        )
         took = time.perf_counter() - began
         running.run(
             create_app(service, limits, metrics),

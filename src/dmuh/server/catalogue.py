@@ -167,6 +167,11 @@ class Catalogue:
         found = self._read(f"{_ROW} WHERE images.id = ?", (id_,)).fetchone()
         return None if found is None else Row(*found)
 
+    def rows(self, ids: Iterable[int]) -> list[Row]:
+        """Return what is known of images, of those that are there, in no order."""
+        query = f"{_ROW} WHERE images.id IN (SELECT value FROM json_each(?))"
+        return [Row(*found) for found in self._read(query, (json.dumps(list(ids)),))]
+
     def id_of(self, path: str, *, added: bool) -> int | None:
         """Return the id of the image with this path, exactly as it was added, or None; of several the first."""
         query = "SELECT min(id) FROM images WHERE path = ? AND added = ?"

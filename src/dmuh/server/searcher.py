@@ -4,7 +4,6 @@ import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -69,7 +68,7 @@ class Searcher:
         self._n_bits = catalogue.n_bits
         self._whole: Index = HammingIndex().add(catalogue.codes()) if whole is None else whole
         self._by_label: OrderedDict[str, Index] = OrderedDict()
-        self._fragment = lru_cache(_FRAGMENTS)(self._read_fragment)  # a row never changes, and no id returns
+        self._fragments: dict[int, str] = {}  # a row never changes, and no id returns
         zero = Codes(np.zeros((1, -(-self._n_bits // 8)), np.uint8), self._n_bits)
         HammingIndex().add(zero).search(zero, 1)  # kernels are compiled before a request waits for them
 
@@ -91,9 +90,10 @@ class Searcher:
             packed = np.frombuffer(b"".join([queries[position].code for position in positions]), np.uint8)
             codes = Codes(packed.reshape(len(positions), -1), self._n_bits)
             matches = self._labelled(label).search(codes, k)
-            found = zip(matches.distances.tolist(), matches.ids.tolist(), strict=True)
+            found = list(zip(matches.distances.tolist(), matches.ids.tolist(), strict=True))
+            fragments = self._known({id_ for _, ids in found for id_ in ids})
             for position, (distances, ids) in zip(positions, found, strict=True):
-                results[position] = self._json(searches[position], queries[position], distances, ids)
+                results[position] = self._json(searches[position], queries[position], distances, ids, fragments)
         return results
 
     def update(self, new: Sequence[Codes], gone: Sequence[Row], labels: set[str]) -> None:
@@ -124,20 +124,26 @@ class Searcher:
             found = self._catalogue.id_of(path.removeprefix(prefix), added=True)
         return found
 
-    def _json(self, search: Search, query: Query, distances: list[int], ids: list[int]) -> str:
+    def _json(
+        self, search: Search, query: Query, distances: list[int], ids: list[int], fragments: dict[int, str]
+    ) -> str:
         reach = self._n_bits if search.radius is None else search.radius
         matches: list[str] = []
         for distance, id_ in zip(distances, ids, strict=True):
             if id_ == query.id or distance > reach or len(matches) == search.k:
                 continue
-            fragment = self._fragment(id_)
-            if fragment is not None:  # else it was deleted a moment ago
-                matches.append(f'{{"distance":{distance},{fragment}}}')
+            if id_ in fragments:  # else it was deleted a moment ago
+                matches.append(f'{{"distance":{distance},{fragments[id_]}}}')
         return f'{{"query":{{{query.about}}},"matches":[{",".join(matches)}]}}'
 
-    def _read_fragment(self, id_: int) -> str | None:
-        row = self._catalogue.row(id_)
-        return None if row is None else image_json(row, self._n_bits)
+    def _known(self, ids: set[int]) -> dict[int, str]:
+        """Return what is known of images as JSON; those not asked for lately are read together."""
+        known = {id_: self._fragments[id_] for id_ in ids if id_ in self._fragments}
+        read = {row.id: image_json(row, self._n_bits) for row in self._catalogue.rows(ids - known.keys())}
+        self._fragments |= read
+        while len(self._fragments) > _FRAGMENTS:
+            del self._fragments[next(iter(self._fragments))]
+        return known | read
 
     def _labelled(self, label: str | None) -> Index:
         """Return the index of all images, or of those with a label."""
