@@ -451,3 +451,13 @@ def test_lines_are_spread_over_the_ranking_and_keep_the_first_row(n):
     assert {"row0", ranked[-1]} <= set(chosen)
     assert chosen == [row for row in ranked if row in chosen]
     assert "row5" in experiment._spread([f"row{i}" for i in range(16)], "row5")
+
+
+def test_rows_stand_in_the_order_of_the_file_also_where_a_run_is_shared_with_an_earlier_table():
+    rows = [
+        {"tables": tables, "dataset": "d", "gamma": gamma, "bits": "12", "map": "0.5", "method": "dmuh"}
+        for gamma, tables in (("1.0", "beta;gamma"), ("0.2", "gamma"), ("3.0", "gamma"))
+    ]
+    about = {"name": "gamma", "title": "", "published": "", "axes": {"gamma": [0.2, 0.5, 1.0, 3.0], "bits": [12]}}
+    (table,) = make_tables(rows, [about])
+    assert table.rows == ["0.2", "1", "3"]

@@ -3,6 +3,7 @@
 import csv
 import html
 import io
+import itertools
 import statistics
 import tomllib
 from collections.abc import Sequence
@@ -86,10 +87,11 @@ def make_tables(rows: Sequence[Row], tables: Sequence[dict[str, Any]]) -> list[R
 def _table(about: dict[str, Any], dataset: str, rows: Sequence[Row]) -> ResultTable:
     keys = [key for key in about["axes"] if key not in (*_COLUMNS, "dataset")] or ["method"]
     found: dict[tuple[str, int], list[float]] = {}
-    names: dict[str, None] = {}
+    wanted = itertools.product(*(about["axes"].get(key, []) for key in keys))
+    names = {", ".join(row_name(str(value)) for value in values): False for values in wanted}  # in the file's order
     for row in rows:
         name = ", ".join(row_name(row[key]) for key in keys)
-        names[name] = None
+        names[name] = True
         if row["map"]:
             found.setdefault((name, int(row["bits"])), []).append(float(row["map"]))
     bits = sorted({int(row["bits"]) for row in rows})
@@ -98,9 +100,17 @@ def _table(about: dict[str, Any], dataset: str, rows: Sequence[Row]) -> ResultTa
         key: Figure(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
         for key, values in found.items()
     }
-    kept = {key: value for key, value in published.items() if key[0] in names and key[1] in bits}
+    kept = {key: value for key, value in published.items() if names.get(key[0]) and key[1] in bits}
     return ResultTable(
-        about["name"], about["title"], ", ".join(keys), dataset, bits, list(names), ours, kept, about["published"]
+        about["name"],
+        about["title"],
+        ", ".join(keys),
+        dataset,
+        bits,
+        [name for name, there in names.items() if there],
+        ours,
+        kept,
+        about["published"],
     )
 
 
