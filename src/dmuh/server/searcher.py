@@ -139,7 +139,8 @@ class Searcher:
     def _known(self, ids: set[int]) -> dict[int, str]:
         """Return what is known of images as JSON; those not asked for lately are read together."""
         known = {id_: self._fragments[id_] for id_ in ids if id_ in self._fragments}
-        read = {row.id: image_json(row, self._n_bits) for row in self._catalogue.rows(ids - known.keys())}
+        others = ids - known.keys()
+        read = {row.id: image_json(row, self._n_bits) for row in self._catalogue.rows(others)} if others else {}
         self._fragments |= read
         while len(self._fragments) > _FRAGMENTS:
             del self._fragments[next(iter(self._fragments))]
