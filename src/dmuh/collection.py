@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.datasets import Dataset
 from dmuh.errors import DataError
@@ -57,11 +55,10 @@ class Collection:
         unsure = codes.image_uncertainty
         items = []
         for row, position in enumerate(codes.ids.tolist()):
-            name = dataset.path(position)
             item = Item(
                 id=position,
-                path=str(Path(name).absolute()) if isinstance(dataset.images[position], str | Path) else name,
-                labels=[dataset.classes[k] for k in np.flatnonzero(dataset.labels[position])],
+                path=dataset.whole_path(position),
+                labels=dataset.label_names(position),
                 uncertainty=None if unsure is None else round(float(unsure[row]), 6),
                 metadata={column: values[position] for column, values in dataset.metadata.items()},
             )

@@ -55,13 +55,9 @@ class DatasetSource:
         begin, end = n * shard // shards, n * (shard + 1) // shards
         for first in range(begin, end, _PIECE):
             ids = np.arange(first, min(first + _PIECE, end))
-            names = [self._name(position) for position in ids.tolist()]
-            labels = [[self.data.classes[k] for k in np.flatnonzero(self.data.labels[i])] for i in ids.tolist()]
+            names = [self.data.whole_path(position) for position in ids.tolist()]
+            labels = [self.data.label_names(position) for position in ids.tolist()]
             yield Piece(ids, names, self.data.take(ids), labels)
-
-    def _name(self, position: int) -> str:
-        name = self.data.path(position)
-        return str(Path(name).absolute()) if isinstance(self.data.images[position], str | Path) else name
 
 
 @dataclass(frozen=True)

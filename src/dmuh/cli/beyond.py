@@ -7,13 +7,13 @@ from dmuh.cli.console import counting_bar, say, say_json, warn
 from dmuh.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dmuh.datasets import Dataset
     from dmuh.index import MilvusIndex
+    from dmuh.sources import Source
 
 
 def encode_shards(
     run: Path,
-    images: "list[Path] | Dataset",
+    source: "Source",
     out: Path,
     *,
     shards: int | None,
@@ -28,7 +28,6 @@ def encode_shards(
     from dmuh.encoder import Hasher
     from dmuh.images import BadImages
     from dmuh.shards import Manifest, Shards, encode_shard, own_shards, parse_shard
-    from dmuh.sources import DatasetSource, open_source
 
     chosen = None if shard is None else parse_shard(shard)
     total = chosen[1] if chosen else shards or 1
@@ -39,8 +38,6 @@ def encode_shards(
         if workers is not None:
             raise ConfigError("--workers is for this machine: the actors of --ray read their images themselves")
     mine = [chosen[0]] if chosen else own_shards(total)
-    source = open_source(images) if isinstance(images, list) else DatasetSource(images)
-    assert source is not None
     hasher = Hasher.load(run)
     folder, bad = Shards(out), BadImages()
     folder.begin(Manifest(str(run.absolute()), hasher.digest, hasher.n_bits, source.digest(), total))

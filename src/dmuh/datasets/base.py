@@ -63,9 +63,18 @@ class Dataset:
         """Return the path of an image, or what to call it where it has none."""
         return name_of(self.images[position], position)
 
+    def whole_path(self, position: int) -> str:
+        """Return the path of an image from the root on, or what to call it where it has none."""
+        path = self.path(position)
+        return str(Path(path).absolute()) if isinstance(self.images[position], str | Path) else path
+
+    def label_names(self, position: int) -> list[str]:
+        """Return the names of an image's classes."""
+        return [self.classes[k] for k in np.flatnonzero(self.labels[position])]
+
     def label_text(self, position: int) -> str:
         """Return the names of an image's classes, with semicolons between them."""
-        return ";".join(self.classes[k] for k in np.flatnonzero(self.labels[position]))
+        return ";".join(self.label_names(position))
 
     def fingerprint(self) -> str:
         """Return a digest of what the images are called and how they are labelled.
