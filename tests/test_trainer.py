@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from dmuh.backbones import create_backbone
+from dmuh.codes import Codes
 from dmuh.config import TrainingSettings
 from dmuh.encoder import Hasher
 from dmuh.errors import CollapseError, ConfigError, DataError, DivergenceError, RunError
@@ -21,7 +22,7 @@ from dmuh.evaluation import evaluate_run
 from dmuh.images import read_pixels
 from dmuh.methods import METHODS, Objective, configure
 from dmuh.metrics import evaluate
-from dmuh.network import load_networks
+from dmuh.network import Margin, load_networks
 from dmuh.protocols import Split
 from dmuh.runs import Run
 from dmuh.trainer import Progress, config_of, learning_rate, loop, train
@@ -335,6 +336,38 @@ def test_a_method_without_a_copy_gets_one_by_uncertainty_alpha(digits, tmp_path,
         apart = not torch.equal(copy.network.hash_layer.weight, network.hash_layer.weight)
         assert apart == (alpha > 0)
     assert "mean_uncertainty" not in run.metrics()[-1]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"method": "csq"}, {"method": "itq"}, {"freeze": "all", "kernel": 20}], ids=str
+)
+def test_the_margin_is_an_uncertainty_that_every_method_has(digits, tmp_path, settings):
+    small = {**SMALL, "epochs": 2, **settings}
+    plain, run = (
+        train(configure(small, more), tmp_path / f"{len(more)}", dataset=digits)
+        for more in ({}, {"uncertainty": "margin"})
+    )
+    model = run.load_model()
+    assert (model.metadata["uncertainty"], model.metadata["alpha"]) == ("margin", None)
+    assert not any(name.startswith("momentum.") for name in model.arrays)
+    network, doubt = load_networks(model)
+    assert isinstance(doubt, Margin)
+    codes, others = (Hasher.load(own.path, device="cpu").encode(digits.images[:20]) for own in (run, plain))
+    np.testing.assert_array_equal(codes.bits, others.bits)
+    pixels = np.stack([read_pixels(image, network.backbone.preprocess) for image in digits.images[:20]])
+    with torch.inference_mode():
+        outputs = network(torch.from_numpy(pixels)).numpy()
+    np.testing.assert_allclose(codes.uncertainty, 1 / (1 + np.abs(outputs)), atol=1e-3)
+    assert np.ptp(codes.uncertainty) > 0.1
+    evaluate_run(run, digits)
+    assert Codes.load(run.query_codes).uncertainty is not None
+
+
+def test_a_second_copy_that_nothing_asks_is_refused():
+    given = {"uncertainty": "margin", "uncertainty_alpha": 0.9}
+    with pytest.raises(ConfigError, match="uncertainty_alpha is of a copy that nothing asks"):
+        configure(given)
+    assert configure(given, {"encoder": "copy"}).training.uncertainty == "margin"
 
 
 @pytest.mark.parametrize("settings", [{}, {"uncertainty_alpha": 0.9}, {"method": "csq", "uncertainty_alpha": 0.9},

@@ -30,7 +30,7 @@ from dmuh.files import locked, written_whole
 from dmuh.images import Augment, BadImages, ImageReader, OnBadImage
 from dmuh.inference import OnnxNetwork
 from dmuh.machine import cache_folder
-from dmuh.network import HashNetwork, MomentumCopy, outputs_and_uncertainty, to_device
+from dmuh.network import Doubt, HashNetwork, outputs_and_uncertainty, to_device
 from dmuh.protocols import Positions
 
 log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class ActivationCache:
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Outputs float32 (n, n_bits) of the images at `positions` (n,), and their uncertainty if there is a copy."""
+    """Outputs float32 (n, n_bits) of the images at `positions` (n,), and their uncertainty where there is one."""
 
     positions: Positions
     outputs: NDArray[np.float32]
@@ -262,18 +262,18 @@ class Outputs:
 @torch.inference_mode()
 def compute_outputs(
     network: HashNetwork,
-    momentum: MomentumCopy | None,
+    doubt: Doubt | None,
     inputs: Inputs,
     positions: Positions,
     *,
     batch_size: int = 128,
 ) -> Outputs:
-    """Run the images at `positions` through the network and its copy."""
+    """Run the images at `positions` through the network and what doubts it."""
     batches = [positions[i : i + batch_size] for i in range(0, len(positions), batch_size)]
     kept, outputs, unsure = [positions[:0]], [], []
     for batch in inputs.batches(batches):
         if len(batch.positions):
-            h, u = outputs_and_uncertainty(network, momentum, batch.activations)
+            h, u = outputs_and_uncertainty(network, doubt, batch.activations)
             kept.append(batch.positions)
             outputs.append(h.float().cpu().numpy())
             if u is not None:
@@ -282,7 +282,7 @@ def compute_outputs(
     return Outputs(
         np.concatenate(kept),
         np.concatenate([empty, *outputs]),
-        None if momentum is None else np.concatenate([empty, *unsure]),
+        None if doubt is None else np.concatenate([empty, *unsure]),
     )
 
 

@@ -135,6 +135,12 @@ class TrainingSettings:
         "the backbone's own; those that crop read the images in every epoch",
         choices=("", "none", "flip", "crop", "crop+flip", "resized-crop+flip", "resized-crop+flip+colour"),
     )
+    uncertainty: str = setting(
+        "copy",
+        "what codes get their uncertainty from: how far the averaged copy's outputs are from the network's, as in the "
+        "paper, or the margin, how near an output is to 0, which all methods have",
+        choices=("copy", "margin"),
+    )
     uncertainty_alpha: float | None = setting(
         None,
         "momentum coefficient of a second copy that takes no part in the training and gives the codes their "

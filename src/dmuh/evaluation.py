@@ -74,7 +74,7 @@ def _encode_images(run: Run, config: Config, dataset: Dataset, split: Split, bad
 
 def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, bad: BadImages, count: Counting) -> None:
     """Encode the test images by the features of their frozen network, which are kept for the next run."""
-    network, momentum = load_networks(run.load_model(), choose_device(config.training.device))
+    network, doubt = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
         network,
         dataset,
@@ -87,5 +87,5 @@ def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, bad: 
         count=count,
     ) as inputs:
         for file, positions in ((run.query_codes, split.query), (run.database_codes, split.database)):
-            result = compute_outputs(network, momentum, inputs, positions)
+            result = compute_outputs(network, doubt, inputs, positions)
             Codes.from_outputs(result.outputs, result.uncertainty, result.positions).save(file)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dmuh.errors import ConfigError, MissingExtraError
-from dmuh.network import HashNetwork, MomentumCopy, outputs_and_uncertainty
+from dmuh.network import Doubt, HashNetwork, outputs_and_uncertainty
 
 _LAYERS = {"Conv", "Gemm", "MatMul"}
 _BETWEEN = {"Add", "Clip", "MaxPool", "Relu"}  # what stands between layers and need not leave 8 bits
@@ -35,18 +35,18 @@ class Lower(nn.Module):
 
 
 class Both(nn.Module):
-    """A network and its momentum copy, if it has one: pixels → `outputs` and `uncertainty`, (B, n_bits) each."""
+    """A network and what gives its codes their uncertainty: pixels → `outputs` and `uncertainty`, (B, n_bits) each."""
 
-    def __init__(self, network: HashNetwork, momentum: MomentumCopy | None) -> None:
+    def __init__(self, network: HashNetwork, doubt: Doubt | None) -> None:
         super().__init__()
         self.network = network
-        self.momentum = momentum
-        self.outputs = ("outputs",) if momentum is None else ("outputs", "uncertainty")
+        self.doubt = doubt
+        self.outputs = ("outputs",) if doubt is None else ("outputs", "uncertainty")
 
     def forward(self, pixels: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Compute both."""
         activations = self.network.lower(pixels)
-        outputs, uncertainty = outputs_and_uncertainty(self.network, self.momentum, activations)
+        outputs, uncertainty = outputs_and_uncertainty(self.network, self.doubt, activations)
         return outputs if uncertainty is None else (outputs, uncertainty)
 
 

@@ -196,29 +196,43 @@ class MomentumCopy(nn.Module):
         return self.network.upper(activations)
 
 
+class Margin:
+    """Uncertainty without a copy: how near an output is to 0, where its bit turns over."""
+
+    def of(self, outputs: Tensor) -> Tensor:
+        """Return 1 / (1 + |h|): 1 for a bit that is undecided, less the farther its output is from that."""
+        return 1 / (1 + outputs.abs())
+
+
+Doubt = MomentumCopy | Margin  # what codes get their uncertainty from
+
+
 def outputs_and_uncertainty(
-    network: HashNetwork, momentum: MomentumCopy | None, activations: Tensor
+    network: HashNetwork, doubt: Doubt | None, activations: Tensor
 ) -> tuple[Tensor, Tensor | None]:
     """Compute the outputs (B, n_bits) from the activations, and how far the copy's are from them (Eq. 4)."""
-    if momentum is None:
+    if doubt is None:
         return network.upper(activations), None
-    own, copied = network.hash_layer, momentum.network.hash_layer
+    if isinstance(doubt, Margin):
+        outputs = network.upper(activations)
+        return outputs, doubt.of(outputs)
+    own, copied = network.hash_layer, doubt.network.hash_layer
     if isinstance(own, KernelHead) and isinstance(copied, KernelHead):  # all below their weights is frozen, so the same
         similar = own.similarities(network.head_inputs(activations))
         outputs, others = own.of_similarities(similar), copied.of_similarities(similar)
     else:
-        outputs, others = network.upper(activations), momentum.upper(activations)
+        outputs, others = network.upper(activations), doubt.upper(activations)
     return outputs, (outputs - others).abs()
 
 
 class TorchNetwork:
     """A network and its copy on a GPU, run as `dmuh.inference.OnnxNetwork` runs them on a CPU."""
 
-    def __init__(self, network: HashNetwork, momentum: MomentumCopy | None) -> None:
+    def __init__(self, network: HashNetwork, doubt: Doubt | None) -> None:
         self._network = network
-        self._momentum = momentum
+        self._doubt = doubt
         self.shape = tuple(network.backbone.example().shape[1:])
-        self.outputs = ["outputs"] if momentum is None else ["outputs", "uncertainty"]
+        self.outputs = ["outputs"] if doubt is None else ["outputs", "uncertainty"]
 
     @torch.inference_mode()
     def run(self, rows: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
@@ -228,15 +242,15 @@ class TorchNetwork:
             own = rows[first : first + _BATCH]
             whole = np.concatenate([own, np.zeros((_BATCH - len(own), *own.shape[1:]), own.dtype)])
             activations = self._network.lower(to_device(whole, self._network.device))
-            values = outputs_and_uncertainty(self._network, self._momentum, activations)
+            values = outputs_and_uncertainty(self._network, self._doubt, activations)
             for name, value in zip(self.outputs, values, strict=False):
-                assert value is not None, "there is an uncertainty where there is a copy"
+                assert value is not None, "there is an uncertainty where there is doubt"
                 parts[name].append(value[: len(own)].float().cpu().numpy())
         return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple[HashNetwork, MomentumCopy | None]:
-    """Return the networks that a run's model file holds, on the CPU unless a device is given."""
+def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple[HashNetwork, Doubt | None]:
+    """Return what a run's model file holds, on the CPU unless a device is given."""
     about = model.metadata
     backbone = create_backbone(about["backbone"], about["image_size"])
     network = HashNetwork(backbone, about["n_bits"], about["freeze"])
@@ -245,6 +259,8 @@ def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple
     network.hash_layer = head_of({k.removeprefix(layer): v for k, v in parts["network"].items() if k.startswith(layer)})
     network.load_state_dict(parts["network"])
     network.to(device)
+    if about.get("uncertainty") == "margin":
+        return network, Margin()
     if "momentum" not in parts:
         return network, None
     momentum = MomentumCopy(network, about["alpha"])

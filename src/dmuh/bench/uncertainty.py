@@ -35,12 +35,12 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     """
     config = config_of(run)
     split = Split.load(run.split_file, dataset.fingerprint())
-    network, momentum = load_networks(run.load_model(), choose_device(config.training.device))
+    network, doubt = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
         network, dataset, split.query, keep=config.network.freeze == "all", mirrored=split.query[:0],
         on_bad_image=cast(OnBadImage, config.data.on_bad_image), bad=BadImages(), workers=config.training.workers,
     ) as inputs:  # fmt: skip
-        seen = compute_outputs(network, momentum, inputs, split.query)
+        seen = compute_outputs(network, doubt, inputs, split.query)
     precision = np.array(run.evaluation()["average_precision"])  # of the queries that could be read, as `seen` are
     predictors: dict[str, Floats] = {"margin": -np.abs(seen.outputs)}
     if seen.uncertainty is not None:

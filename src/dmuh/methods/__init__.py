@@ -77,6 +77,9 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
     if values.get("encoder") == "copy" and (issubclass(method, ShallowMethod) or not copied):
         way = "must be network" if issubclass(method, ShallowMethod) else "= copy needs uncertainty_alpha"
         problems.append(f"{name} has no copy of its own: encoder {way}")
+    unasked = values.get("uncertainty") == "margin" and values.get("encoder") != "copy"
+    if unasked and values.get("uncertainty_alpha") is not None:
+        problems.append("uncertainty_alpha is of a copy that nothing asks: uncertainty must be copy, or encoder copy")
     sections = {key: build(section, values, problems) for key, section in SECTIONS.items()}
     options = build(method.Options, values, problems)
     if problems:

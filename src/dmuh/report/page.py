@@ -17,15 +17,17 @@ from dmuh.report.thumbnails import data_uri
 from dmuh.runs import Run
 
 _QUERIES, _NEAREST, _EXTREMES = 10, 10, 12
+_CHANGES = " The distance between the network and its momentum copy is large where the output keeps changing."
 
 
 def write_run_page(run: Run, dataset: Dataset, query: Codes, database: Codes, path: Path) -> None:
     """Write the page of a run that was evaluated; the ids of both codes are positions in the data set."""
     evaluation, metrics, trace = run.evaluation(), run.metrics(), run.trace()
     about = run.load_model().metadata
+    copied = bool(trace) and "uncertainty" in trace[0]
     curve = evaluation["precision_recall"]
     sections = [
-        _header(about, evaluation, metrics, dataset),
+        _header(about, copied, evaluation, metrics, dataset),
         section(
             "Asking the index",
             "Each row is a query (left) and its nearest images. The number is the Hamming distance: how many of the "
@@ -45,11 +47,10 @@ def write_run_page(run: Run, dataset: Dataset, query: Codes, database: Codes, pa
             "images at equal distance.",
             figure(figures.precision_at_k({"": curve})) + figure(figures.precision_recall({"": curve})),
         ),
-        _uncertain_images(dataset, query, database, evaluation),
+        _uncertain_images(about, dataset, query, database, evaluation),
         section(
             "A bit that settled and one that did not",
-            "Outputs of two bits of training images over the epochs; their sign is the bit. The distance between the "
-            "network and its momentum copy, the uncertainty, is large where the output keeps changing.",
+            f"Outputs of two bits of training images over the epochs; their sign is the bit.{_CHANGES * copied}",
             figure(figures.two_bits(trace)),
         ),
     ]
@@ -57,7 +58,9 @@ def write_run_page(run: Run, dataset: Dataset, query: Codes, database: Codes, pa
     write_text(path, page(title, sections))
 
 
-def _header(about: dict[str, Any], evaluation: dict[str, Any], metrics: list[dict[str, Any]], dataset: Dataset) -> str:
+def _header(
+    about: dict[str, Any], copied: bool, evaluation: dict[str, Any], metrics: list[dict[str, Any]], dataset: Dataset
+) -> str:
     size = evaluation["n_database"] * -(-evaluation["n_bits"] // 8)
     facts = {
         "MAP": f"{evaluation['map']:.4f}",
@@ -72,8 +75,9 @@ def _header(about: dict[str, Any], evaluation: dict[str, Any], metrics: list[dic
     items = "".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in facts.items())
     return (
         f"<header><h1>{html.escape(about['method'].upper())} on {html.escape(dataset.name)}</h1>"
-        f"<p>A network that turns an image into {about['n_bits']} bits so that similar images differ in few of them, "
-        f"trained beside a momentum-averaged copy of itself. Backbone {html.escape(about['backbone'])}, "
+        f"<p>A network that turns an image into {about['n_bits']} bits so that similar images differ in few of "
+        f"them{', trained beside a momentum-averaged copy of itself' * copied}. "
+        f"Backbone {html.escape(about['backbone'])}, "
         f"seed {about['seed']}, split {html.escape(about['split'])}.</p><dl>{items}</dl></header>\n"
     )
 
@@ -97,7 +101,9 @@ def _answers(dataset: Dataset, query: Codes, database: Codes, precision: NDArray
     return f'<div class="rows">{"".join(lines)}</div>'
 
 
-def _uncertain_images(dataset: Dataset, query: Codes, database: Codes, evaluation: dict[str, Any]) -> str:
+def _uncertain_images(
+    about: dict[str, Any], dataset: Dataset, query: Codes, database: Codes, evaluation: dict[str, Any]
+) -> str:
     """Show the least and the most uncertain images of the database (the paper's Fig. 1, bottom)."""
     unsure, asked = database.image_uncertainty, query.image_uncertainty
     if unsure is None or asked is None:
@@ -106,14 +112,18 @@ def _uncertain_images(dataset: Dataset, query: Codes, database: Codes, evaluatio
     precision = np.array(evaluation["average_precision"])
     sure = np.argsort(asked, kind="stable")
     half = len(sure) // 2
+    if about.get("uncertainty") == "margin":
+        meaning = "1 / (1 + |h|), h being the output whose sign is the bit"
+    else:
+        meaning = "the distance between the network's output and its momentum copy's"
     blocks = []
     for title, rows in (("Least uncertain", order[:_EXTREMES]), ("Most uncertain", order[::-1][:_EXTREMES])):
         tiles = "".join(_tile(dataset, int(database.ids[i]), f"{unsure[i]:.4f}", "plain") for i in rows)
         blocks.append(f'<h3>{title}</h3><div class="row wrap">{tiles}</div>')
     return section(
         "Where it is unsure",
-        "The uncertainty of an image is the mean distance between the network's outputs and its momentum copy's. MAP "
-        f"of the more certain half of the queries is {precision[sure[:half]].mean():.4f}, of the other half "
+        f"The uncertainty of an image is the mean over its bits of {meaning}. MAP of the "
+        f"more certain half of the queries is {precision[sure[:half]].mean():.4f}, of the other half "
         f"{precision[sure[half:]].mean():.4f}.",
         "".join(blocks),
     )

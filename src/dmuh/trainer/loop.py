@@ -20,7 +20,7 @@ from dmuh.errors import ConfigError, DataError, RunError
 from dmuh.images import Augment, BadImages, OnBadImage
 from dmuh.machine import keep_freed_memory
 from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch, configure
-from dmuh.network import HashNetwork, MomentumCopy, calibrate
+from dmuh.network import Doubt, HashNetwork, Margin, MomentumCopy, calibrate
 from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
@@ -98,13 +98,14 @@ def train(
             count=count,
         ) as inputs:
             if issubclass(method, ShallowMethod):
-                momentum = None
+                kept = None
                 fitted = method.of(config.options, config.network.bits, settings.seed)
                 _fit(fitted, run, data, split, network, inputs, group)
             else:
-                momentum = _train_all_or_head(config, method, run, data, split, network, inputs, progress, group)
+                kept = _train_all_or_head(config, method, run, data, split, network, inputs, progress, group)
+        doubt = Margin() if settings.uncertainty == "margin" else kept
         if group.first:
-            run.save_model(model_arrays(network, momentum), _model_card(config, data, split, network, momentum))
+            run.save_model(model_arrays(network, doubt), _model_card(config, data, split, network, doubt))
         if len(bad):
             log.warning(bad.summary())
     return run
@@ -140,7 +141,7 @@ def _train(
     progress: Callable[[Progress], None],
     group: Group,
 ) -> MomentumCopy | None:
-    """Train a calibrated network by a deep method; return the copy that codes get their uncertainty from, if any."""
+    """Train a calibrated network by a deep method; return the copy that can tell the codes' uncertainty, if any."""
     settings, device = config.training, network.device
     keep_freed_memory()
     labels = torch.from_numpy(data.labels[split.train]).float()
@@ -284,12 +285,13 @@ def _backbone_name(config: Config, data: Dataset) -> str:
 
 
 def _model_card(
-    config: Config, data: Dataset, split: Split, network: HashNetwork, momentum: MomentumCopy | None
+    config: Config, data: Dataset, split: Split, network: HashNetwork, doubt: Doubt | None
 ) -> dict[str, Any]:
     """Return what is written beside the weights: all that is needed to use them, and where they come from."""
     return {
         "method": config.method,
-        "alpha": None if momentum is None else momentum.alpha,
+        "uncertainty": None if doubt is None else config.training.uncertainty,
+        "alpha": doubt.alpha if isinstance(doubt, MomentumCopy) else None,
         "backbone": _backbone_name(config, data),
         "freeze": config.network.freeze,
         "image_size": config.network.image_size,

@@ -190,7 +190,7 @@ async function list(order, title, offset = 0) {
   if (own !== turn) return;
   if (offset) at("results").append(...images.map(tile));
   else drawTiles(images);
-  const hint = uncertain ? "Those the model is least sure of come first: often mislabelled, cut off or odd." : "";
+  const hint = uncertain ? "Those the model is least sure of come first." : "";
   say(images.length || offset ? hint || "Some of the images: choose one to search from." : "There are no images yet.");
   at("more").hidden = !uncertain || images.length < n;
   at("more").onclick = () => list(order, title, offset + n).catch(failed);
