@@ -1,7 +1,10 @@
 """One pass over many queries, shared by the cores that this process may use."""
 
+import functools
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
 
 import numpy as np
 
@@ -10,10 +13,22 @@ from dmuh.machine import cores
 
 def share(work: Callable[[int, int], None], n: int) -> None:
     """Call work(first, last) for parts of 0…n, one a core, at the same time; the work must release the lock."""
-    threads = min(cores(), n)
-    if threads <= 1:
-        work(0, n)
-        return
-    edges = np.linspace(0, n, threads + 1).astype(int).tolist()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, edges[:-1], edges[1:]))
+    parts = max(1, min(cores(), n))
+    edges = np.linspace(0, n, parts + 1).astype(int).tolist()
+    own, *rest = pairwise(edges)
+    others = [_helpers().submit(work, *part) for part in rest]
+    try:
+        work(*own)
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
+
+
+@functools.cache
+def _helpers() -> ThreadPoolExecutor:
+    """Return the threads that help, which stay: to start one takes longer than many a search."""
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="dmuh-share")
+
+
+os.register_at_fork(after_in_child=_helpers.cache_clear)  # a forked process has none of them

@@ -78,14 +78,11 @@ class Searcher:
     def answer(self, searches: list[Search]) -> list[str | Exception]:
         """Return the answers as JSON; those with the same label and k take one pass together."""
         results: list[str | Exception] = [RequestError(404, "there is no such image")] * len(searches)
-        queries: dict[int, Query] = {}
+        queries = self._queries(searches)
         groups: dict[tuple[str | None, int], list[int]] = defaultdict(list)
-        for position, search in enumerate(searches):
-            query = self._query(search)
-            if query is not None:
-                queries[position] = query
-                # an image of the catalogue finds itself too, which is no answer
-                groups[search.label, search.k + (query.id is not None)].append(position)
+        for position, query in queries.items():
+            # an image of the catalogue finds itself too, which is no answer
+            groups[searches[position].label, searches[position].k + (query.id is not None)].append(position)
         for (label, k), positions in groups.items():
             packed = np.frombuffer(b"".join([queries[position].code for position in positions]), np.uint8)
             codes = Codes(packed.reshape(len(positions), -1), self._n_bits)
@@ -105,16 +102,27 @@ class Searcher:
         for label in labels | {label for row in gone for label in json.loads(row.labels)}:
             self._by_label.pop(label, None)  # made anew when it is asked for
 
-    def _query(self, search: Search) -> Query | None:
-        if search.code is not None:
-            code, unsure = search.code, search.code.image_uncertainty
-            bits = None if code.uncertainty is None else code.uncertainty[0]
-            packed = code.bits[0].tobytes()
-            about = code_json(packed, self._n_bits, None if unsure is None else float(unsure[0]), bits)
-            return Query(packed, about, None)
-        id_ = search.id if search.path is None else self._id_of(search.path)
-        row = None if id_ is None else self._catalogue.row(id_)
-        return None if row is None else Query(row.code, image_json(row, self._n_bits), row.id)
+    def _queries(self, searches: list[Search]) -> dict[int, Query]:
+        """Return what each search begins from, by its position; images that are not in the catalogue are left out."""
+        queries: dict[int, Query] = {}
+        ids: dict[int, int] = {}
+        for position, search in enumerate(searches):
+            id_ = search.id if search.path is None else self._id_of(search.path)
+            if search.code is not None:
+                queries[position] = self._query_of(search.code)
+            elif id_ is not None:
+                ids[position] = id_
+        rows = {row.id: row for row in self._catalogue.rows(ids.values())} if ids else {}
+        for position, id_ in ids.items():
+            if id_ in rows:
+                queries[position] = Query(rows[id_].code, image_json(rows[id_], self._n_bits), id_)
+        return queries
+
+    def _query_of(self, code: Codes) -> Query:
+        unsure, bits = code.image_uncertainty, None if code.uncertainty is None else code.uncertainty[0]
+        packed = code.bits[0].tobytes()
+        about = code_json(packed, self._n_bits, None if unsure is None else float(unsure[0]), bits)
+        return Query(packed, about, None)
 
     def _id_of(self, path: str) -> int | None:
         """Return the id of the image with a path; it is compared, never opened."""
