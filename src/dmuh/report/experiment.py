@@ -11,7 +11,7 @@ What is drawn follows from the names of the tables and from what the runs left b
 
 import html
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,12 +129,18 @@ def _tables(own: Sequence[ResultTable], name: str, out: Path) -> Iterator[str]:
         for suffix, text in ((".md", tables.markdown(table)), (".tex", tables.latex(table)),
                              (".csv", tables.tidy_csv(table))):  # fmt: skip
             write_text(stem.with_name(stem.name + suffix), text)
-        seeds = sorted({figure.n for figure in table.ours.values()})
-        over = f"Means and standard deviations over {' or '.join(map(str, seeds))} seeds"
-        text = f"{'One seed' if seeds == [1] else over}; the best of each length is bold."
+        text = f"{_over_seeds(table.ours.values())}; the best of each length is bold."
         if table.published:
             text += f" Beside: what the paper reports on {table.published_name}, with its own network."
         yield section(f"{name}: {table.title}", text, tables.html_table(table))
+
+
+def _over_seeds(own: Collection[tables.Figure]) -> str:
+    """Say what these figures are taken over."""
+    seeds = sorted({figure.n for figure in own})
+    if seeds == [1]:
+        return "One seed"
+    return f"Means and standard deviations over {' or '.join(map(str, seeds))} seeds"
 
 
 def _compared(bench: Bench, own: Sequence[ResultTable], dataset: str) -> Iterator[Drawn]:
@@ -146,7 +152,7 @@ def _compared(bench: Bench, own: Sequence[ResultTable], dataset: str) -> Iterato
         maps = {row: table.ours[row, bits] for row in table.rows if (row, bits) in table.ours}
         if maps:
             drawing = figures.map_by_row({r: (f.mean, f.deviation) for r, f in maps.items()}, f"MAP at {bits} bits")
-            yield Drawn("map", f"all rows at {bits} bits", "Mean and standard deviation over seeds.", drawing)
+            yield Drawn("map", f"all rows at {bits} bits", f"{_over_seeds(maps.values())}.", drawing)
             ablations = by_name["ablations"].rows[1:] if "ablations" in by_name else []
             ranked = sorted((row for row in maps if row not in ablations), key=lambda row: -maps[row].mean)
             curves = _curves(bench, table, dataset, bits, _spread(ranked, table.rows[0]))
