@@ -210,7 +210,7 @@ Doubt = MomentumCopy | Margin  # what codes get their uncertainty from
 def outputs_and_uncertainty(
     network: HashNetwork, doubt: Doubt | None, activations: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute the outputs (B, n_bits) from the activations, and how far the copy's are from them (Eq. 4)."""
+    """Compute the outputs (B, n_bits) from the activations, and how far the copy's are from them (Eq. 4), or from 0."""
     if doubt is None:
         return network.upper(activations), None
     if isinstance(doubt, Margin):
