@@ -97,10 +97,10 @@ class Hasher:
                     unsure.append(result["uncertainty"])
             progress(n_asked)
         found = np.concatenate(kept)
-        with_copy = "uncertainty" in self._network.outputs
+        with_uncertainty = "uncertainty" in self._network.outputs
         return Codes.from_outputs(
             np.concatenate(outputs),
-            np.concatenate([outputs[0], *unsure]) if with_copy else None,
+            np.concatenate([outputs[0], *unsure]) if with_uncertainty else None,
             found if ids is None else np.asarray(ids, np.int64)[found],
         )
 

@@ -79,7 +79,10 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
         problems.append(f"{name} has no copy of its own: encoder {way}")
     unasked = values.get("uncertainty") == "margin" and values.get("encoder") != "copy"
     if unasked and values.get("uncertainty_alpha") is not None:
-        problems.append("uncertainty_alpha is of a copy that nothing asks: uncertainty must be copy, or encoder copy")
+        problems.append(
+            "uncertainty_alpha is of a copy that nothing asks: uncertainty or encoder must be copy, got margin and "
+            "network"
+        )
     sections = {key: build(section, values, problems) for key, section in SECTIONS.items()}
     options = build(method.Options, values, problems)
     if problems:

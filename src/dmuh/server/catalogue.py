@@ -169,8 +169,11 @@ class Catalogue:
 
     def rows(self, ids: Iterable[int]) -> list[Row]:
         """Return what is known of images, of those that are there, in no order."""
+        asked = list(ids)
+        if not asked:
+            return []
         query = f"{_ROW} WHERE images.id IN (SELECT value FROM json_each(?))"
-        return [Row(*found) for found in self._read(query, (json.dumps(list(ids)),))]
+        return [Row(*found) for found in self._read(query, (json.dumps(asked),))]
 
     def id_of(self, path: str, *, added: bool) -> int | None:
         """Return the id of the image with this path, exactly as it was added, or None; of several the first."""

@@ -107,12 +107,13 @@ class Searcher:
         queries: dict[int, Query] = {}
         ids: dict[int, int] = {}
         for position, search in enumerate(searches):
-            id_ = search.id if search.path is None else self._id_of(search.path)
             if search.code is not None:
                 queries[position] = self._query_of(search.code)
-            elif id_ is not None:
+                continue
+            id_ = search.id if search.path is None else self._id_of(search.path)
+            if id_ is not None:
                 ids[position] = id_
-        rows = {row.id: row for row in self._catalogue.rows(ids.values())} if ids else {}
+        rows = {row.id: row for row in self._catalogue.rows(ids.values())}
         for position, id_ in ids.items():
             if id_ in rows:
                 queries[position] = Query(rows[id_].code, image_json(rows[id_], self._n_bits), id_)
@@ -147,8 +148,7 @@ class Searcher:
     def _known(self, ids: set[int]) -> dict[int, str]:
         """Return what is known of images as JSON; those not asked for lately are read together."""
         known = {id_: self._fragments[id_] for id_ in ids if id_ in self._fragments}
-        others = ids - known.keys()
-        read = {row.id: image_json(row, self._n_bits) for row in self._catalogue.rows(others)} if others else {}
+        read = {row.id: image_json(row, self._n_bits) for row in self._catalogue.rows(ids - known.keys())}
         self._fragments |= read
         while len(self._fragments) > _FRAGMENTS:
             del self._fragments[next(iter(self._fragments))]
