@@ -4,10 +4,12 @@ Arrays are kept in the safetensors format (a JSON header, then raw bytes: nothin
 kind, a version and a checksum, so that a file that was cut short, altered or made for something else is refused.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +24,8 @@ from safetensors.numpy import save_file
 from dmuh.errors import FormatError
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_TEMPORARY = re.compile(r"\..+\.dmuh-[a-z0-9_]{8}(\.[^.]*)?")  # names that `written_whole` gives, and nobody else
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DTYPES = {
     "U8": np.uint8,
     "I32": np.int32,
@@ -39,7 +43,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     The bytes are on the disk before the name is: a crash leaves the old file or the new one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.dmuh-", suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -49,6 +53,21 @@ def written_whole(path: Path) -> Iterator[Path]:
         move_into_place(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def clear_torn(folder: Path, name: str = "") -> None:
+    """Remove what `written_whole` was writing in a folder when its process was killed, of all files or of one.
+
+    The caller must hold the lock by which no other process writes there now.
+    """
+    for file in folder.glob(f".{name}*.dmuh-*"):
+        if _TEMPORARY.fullmatch(file.name) and file.is_file() and not file.is_symlink():
+            file.unlink(missing_ok=True)
+
+
+def no_room(error: OSError) -> bool:
+    """Return whether writing failed because the disk, or what one may use of it, is full."""
+    return error.errno in _NO_ROOM
 
 
 def move_into_place(temporary: Path, path: Path) -> None:
