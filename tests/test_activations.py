@@ -196,11 +196,36 @@ def test_a_file_that_changed_is_computed_again(tmp_path, once):
     assert n_computed(network, data, range(6)) == 6
 
 
-@pytest.mark.parametrize("marks", [b"\1" * 199, b"\1" * 201, b"", None])
+@pytest.mark.parametrize("marks", [b"\1" * 200, b"\1" * 1599, b"\1" * 1600, b"", None])
 def test_marks_that_do_not_fit_are_ignored(filled, marks):
     (file,) = filled.rglob("plain/done.bin")
-    assert file.read_bytes() == b"\1" * 160 + b"\0" * 40
+    assert marked(file).tolist() == [True] * 160 + [False] * 40
     file.unlink() if marks is None else file.write_bytes(marks)
+    assert n_computed(NETWORK, DATA, PART) == 160
+
+
+def marked(file: Path) -> np.ndarray:
+    """Which rows have a checksum."""
+    return np.fromfile(file, np.uint64) != 0
+
+
+def test_rows_that_were_altered_are_computed_again_and_no_others(filled, caplog):
+    (file,) = filled.rglob("plain/rows.bin")
+    before, _ = kept(NETWORK, DATA, PART)
+    rows = np.fromfile(file, np.float32).reshape(200, -1)
+    rows[7, 3] += 1e-3
+    rows[9] = rows[8]  # of another image
+    rows[[20, 21]] = rows[[21, 20]]
+    rows.tofile(file)
+    assert n_computed(NETWORK, DATA, PART) == 4
+    assert "4 kept features" in caplog.text
+    np.testing.assert_array_equal(kept(NETWORK, DATA, PART)[0], before)
+
+
+def test_rows_of_another_cache_are_computed_again(filled):
+    mirrored, plain = (next(filled.rglob(f"{name}/rows.bin")).parent for name in ("mirrored", "plain"))
+    for name in ("rows.bin", "done.bin"):
+        (plain / name).write_bytes((mirrored / name).read_bytes())
     assert n_computed(NETWORK, DATA, PART) == 160
 
 
@@ -245,7 +270,7 @@ def test_killed_in_the_middle_another_process_that_waits_goes_on_to_the_same_row
     try:
         assert process.stdout.readline() == "two batches are computed\n"
         (marks,) = own_cache.rglob("done.bin")
-        assert marks.read_bytes() == b"\1" * 64 + b"\0" * 136  # the rows of the second batch are not marked yet
+        assert marked(marks).tolist() == [True] * 64 + [False] * 136  # the rows of the second batch are not marked yet
         (rows,) = own_cache.rglob("rows.bin")
         written = np.fromfile(rows, np.float32).reshape(200, 6, 6, 6)
         np.testing.assert_allclose(written[:64], lower(NETWORK, DATA, range(64)), atol=1e-4)

@@ -12,9 +12,9 @@ import pytest
 import dmuh
 
 SOURCE = Path(dmuh.__file__).parent
-ORDER = ["errors", "machine", "workers", "files", "config", "codes", "index", "metrics", "images", "datasets",
-         "protocols", "checks", "collection", "inference", "bundle", "backbones", "heads", "network", "export",
-         "methods", "runs", "activations", "trainer", "encoder", "sources", "shards", "cluster", "evaluation",
+ORDER = ["errors", "machine", "workers", "files", "documents", "config", "codes", "index", "metrics", "images",
+         "datasets", "protocols", "checks", "collection", "inference", "bundle", "backbones", "heads", "network",
+         "export", "methods", "runs", "activations", "trainer", "encoder", "sources", "shards", "cluster", "evaluation",
          "estimator", "bench", "report", "server", "cli"]  # fmt: skip
 WITH_TORCH = {"backbones", "heads", "network", "export", "methods", "activations", "trainer", "evaluation",
               "estimator", "bench"}  # fmt: skip

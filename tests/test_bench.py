@@ -31,12 +31,14 @@ from dmuh.bench.results import write_results
 from dmuh.bench.uncertainty import area_under_curve
 from dmuh.codes import Codes
 from dmuh.datasets import load_dataset
+from dmuh.documents import read_document, write_document
 from dmuh.errors import ConfigError, DmuhError, RunError
-from dmuh.files import locked, read_json, write_json
+from dmuh.files import locked
 from dmuh.images import read_pixels
 from dmuh.network import load_networks
 from dmuh.protocols import Split, protocol_of
 from dmuh.runs import Run
+from tiny import noise_set
 
 # Reading a grid -------------------------------------------------------------------------------------------------------
 
@@ -301,7 +303,11 @@ def test_every_run_has_a_line_with_its_settings_and_what_was_measured(made, grid
             assert float(line["map"]) == pytest.approx(run.evaluation()["map"], abs=1e-6)
             assert float(line["train_map"]) == pytest.approx(run.metrics()[-1]["train_map"], abs=1e-6)
             assert line["split"] == run.load_model().metadata["split"]
-    assert [table["name"] for table in read_json(made / "tables.json")] == ["methods", "rates", "seeds"]
+    assert [table["name"] for table in read_document(made / "tables.json", "dmuh tables")["tables"]] == [
+        "methods",
+        "rates",
+        "seeds",
+    ]
 
 
 def test_the_results_do_not_say_where_anything_lies(made, vectors):
@@ -314,8 +320,10 @@ def test_the_results_do_not_say_where_weights_lie(read, tmp_path):
     grid = read("[[table]]\nbackbone = 'cnnf'\nweights = '/home/me/imagenet.mat'")
     (cell,) = grid.cells
     folder = tmp_path / "runs" / cell.name
-    Run(folder).begin(cell.config)
-    write_json(folder / "cell.json", {"error": "it went wrong", "train_seconds": 0, "peak_memory_mb": 0})
+    none = np.empty(0, np.int64)
+    Run(folder).begin(cell.config, Split(none, none, none, none), noise_set())
+    failed = {"error": "it went wrong", "train_seconds": 0, "peak_memory_mb": 0, "cell": cell.name}
+    write_document(folder / "cell.json", "dmuh cell", failed)
     write_results(grid, tmp_path)
     assert "/home/me" not in (tmp_path / "results.csv").read_text()
 
@@ -536,7 +544,7 @@ def test_the_area_is_one_where_all_that_flips_scores_higher_and_half_by_chance(s
 def studies(bench) -> dict[str, tuple[Run, dict]]:
     """The runs of the digits' bench that were studied, by method."""
     files = bench.glob("runs/*/uncertainty.json")
-    return {file.parent.name.split("-")[1]: (Run(file.parent), read_json(file)) for file in files}
+    return {file.parent.name.split("-")[1]: (Run(file.parent), Run(file.parent).study()) for file in files}
 
 
 def test_only_runs_of_a_table_that_asks_are_studied(studies):
@@ -605,7 +613,7 @@ def test_a_study_of_feature_vectors_has_no_bits_to_flip(read, vectors, tmp_path,
     text = f"[[table]]\nstudy = true\nmethod = '{method}'\nbits = 8\nepochs = 2"
     (cell,) = read(text, dataset="features", data=str(vectors)).cells
     run_cell(cell, tmp_path / "run", threads=1)
-    found = read_json(tmp_path / "run" / "uncertainty.json")
+    found = Run(tmp_path / "run").study()
     assert list(found["images"]) == predictors
     assert not {"bits", "flip_rate"} & set(found)
     assert ("u" in found) == ("uncertainty" in predictors)
@@ -619,4 +627,4 @@ def test_a_query_that_cannot_be_read_is_left_out_of_a_study(read, photos, tmp_pa
     position = protocol_of(cell.config.protocol, "folder").split(data.labels, 0).query[0]
     Path(data.path(position)).write_bytes(b"no image")
     run_cell(cell, tmp_path / "run", threads=1)
-    assert len(read_json(tmp_path / "run" / "uncertainty.json")["scatter"]["uncertainty"]) == 5
+    assert len(Run(tmp_path / "run").study()["scatter"]["uncertainty"]) == 5

@@ -1,4 +1,8 @@
 import os
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +11,7 @@ import pytest
 from dmuh.codes import Codes
 from dmuh.collection import Collection
 from dmuh.datasets import Dataset, multi_hot
-from dmuh.errors import DataError
+from dmuh.errors import DataError, FormatError
 
 NAMES = ["a/1.png", "b/Füße 日本.jpg", 'b/quote " and \u2028 line\nbreak.png', "c/4.png"]
 CLASSES = ("Straße", "sea", "sky")
@@ -90,8 +94,50 @@ def test_the_index_is_built_and_read_back(collection):
 def test_a_collection_that_was_written_again_has_no_index_of_its_old_codes(collection, tmp_path):
     collection.build_index()
     collection.write(make_codes([2], seed=1), make_dataset(tmp_path), tmp_path / "run", "d1e6")
-    with pytest.raises(DataError, match="no index"):
+    with pytest.raises(FormatError, match="an index of other codes: make it anew by dmuh index"):
         collection.load_index()
+    assert collection.build_index().ids.tolist() == collection.load_index().ids.tolist() == [2]
+
+
+@pytest.mark.parametrize("name", ["codes.safetensors", "items.jsonl", "index.safetensors", "collection.json"])
+def test_a_file_of_another_collection_is_refused(collection, tmp_path, name):
+    other = Collection(tmp_path / "other")
+    other.write(make_codes([0, 1, 2], seed=1), make_dataset(tmp_path), tmp_path / "run", "d1e5")
+    for made in (collection, other):
+        made.build_index()
+    shutil.copy(other.path / name, collection.path / name)
+    with pytest.raises(FormatError):
+        (collection.load_codes(), collection.load_index(), collection.items())
+
+
+@pytest.mark.parametrize("name", ["codes.safetensors", "items.jsonl", "index.safetensors", "collection.json"])
+def test_files_that_dmuh_did_not_write_are_not_replaced(tmp_path, name):
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / name).write_text("years of work")
+    with pytest.raises(DataError, match=f"thesis has {name}, but not as this dmuh writes"):
+        Collection(folder).write(make_codes([0]), make_dataset(tmp_path), tmp_path, "x")
+    assert [file.read_text() for file in folder.iterdir()] == ["years of work"]
+
+
+def test_a_collection_that_was_not_written_to_its_end_is_refused_and_can_be_written_again(tmp_path):
+    program = """
+import os, sys
+from pathlib import Path
+from dmuh import collection
+from test_collection import make_codes, make_dataset
+collection.file_digest = lambda _: os.kill(os.getpid(), 9)  # codes and items are written by then
+folder = Path(sys.argv[1])
+collection.Collection(folder / "collection").write(make_codes([0]), make_dataset(folder), folder, "x")
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    made = Collection(tmp_path / "collection")
+    with pytest.raises(FormatError, match="was not written to its end: index the images again"):
+        made.load_codes()
+    made.write(make_codes([0, 3]), make_dataset(tmp_path), tmp_path, "x")
+    assert list(made.items()) == [0, 3]
 
 
 def test_a_missing_index_says_how_to_make_it(collection):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dmuh import Codes, Hasher
+from dmuh import Hasher
 from dmuh.errors import ConfigError, DtypeError, FormatError, ImageError, InputError, RunError
 from dmuh.evaluation import evaluate_run
 from dmuh.files import save_arrays
@@ -196,7 +196,7 @@ def test_a_run_is_measured_on_its_own_split(copied, digits):
     run = copied
     evaluation = evaluate_run(run, digits)
     again = evaluate_run(run, digits, topk=5)  # from the codes that were kept
-    assert Codes.load(run.query_codes).ids.tolist() == evaluation.query.ids.tolist()
+    assert run.load_codes()[0].ids.tolist() == evaluation.query.ids.tolist()
     assert evaluation.metrics.n_queries == 20
     assert set(evaluation.query.ids.tolist()).isdisjoint(evaluation.database.ids.tolist())
     assert again.metrics.topk == 5

@@ -20,12 +20,14 @@ from PIL import Image
 
 from commands import dmuh, refused
 from dmuh.datasets import DATASETS
-from dmuh.files import read_json, write_json
+from dmuh.documents import file_digest, read_document, write_document
+from dmuh.errors import FormatError
 from dmuh.methods import METHODS
 from dmuh.report import experiment, figures
 from dmuh.report.experiment import write_report
 from dmuh.report.markup import page, section
 from dmuh.report.tables import ResultTable, html_table, latex, make_tables, markdown, row_name, tidy_csv
+from dmuh.runs import Run
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 
@@ -237,6 +239,12 @@ def test_the_paper_gives_one_method_at_one_length_one_figure():
 # The report -----------------------------------------------------------------------------------------------------------
 
 
+def seal(folder: Path, tables: list[dict]) -> None:
+    """Write the tables of a bench folder, with the checksum of its results."""
+    digest = file_digest(folder / "results.csv")
+    write_document(folder / "tables.json", "dmuh tables", {"tables": tables, "results": digest})
+
+
 def part_of(whole: Path, folder: Path, *tables: str, runs: bool = False) -> Path:
     """A bench folder with only these tables of another, and its runs if they are wanted."""
     folder.mkdir(parents=True)
@@ -247,7 +255,8 @@ def part_of(whole: Path, folder: Path, *tables: str, runs: bool = False) -> Path
         writer = csv.DictWriter(file, reader.fieldnames)
         writer.writeheader()
         writer.writerows(kept)
-    write_json(folder / "tables.json", [own for own in read_json(whole / "tables.json") if own["name"] in tables])
+    chosen = [own for own in read_document(whole / "tables.json", "dmuh tables")["tables"] if own["name"] in tables]
+    seal(folder, chosen)
     for own in kept if runs else ():
         shutil.copytree(whole / "runs" / own["run"], folder / "runs" / own["run"])
     return folder
@@ -325,7 +334,7 @@ def test_the_tables_have_the_results(report, bench):
 
 def test_the_page_says_what_each_study_found(report, bench):
     text = (report / "index.html").read_text()
-    studies = {file.parent.name: read_json(file) for file in bench.glob("runs/*/uncertainty.json")}
+    studies = {file.parent.name: Run(file.parent).study() for file in bench.glob("runs/*/uncertainty.json")}
     assert len(studies) == 2
     for study in studies.values():
         for predictor, own in study["images"].items():
@@ -398,6 +407,9 @@ def test_the_folder_one_is_in_has_its_name(bench, tmp_path, monkeypatch):
 def test_a_bench_without_a_finished_run_gives_a_page(bench, tmp_path):
     bench = part_of(bench, tmp_path / "begun", "limits")
     (bench / "results.csv").write_text((bench / "results.csv").read_text().splitlines(keepends=True)[0])
+    with pytest.raises(FormatError, match=r"results\.csv was altered since dmuh bench wrote it"):
+        write_report([bench], tmp_path / "out")
+    seal(bench, read_document(bench / "tables.json", "dmuh tables")["tables"])
     write_report([bench], tmp_path / "out")
     assert "<dt>runs</dt><dd>0</dd>" in (tmp_path / "out" / "index.html").read_text()
 

@@ -1,5 +1,7 @@
-import json
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,16 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from dmuh.errors import FormatError
-from dmuh.files import (
-    append_json_line,
-    load_arrays,
-    read_json,
-    read_json_lines,
-    save_arrays,
-    write_json,
-    write_text,
-    written_whole,
-)
+from dmuh.files import clear_torn, load_arrays, no_room, save_arrays, write_text, written_whole
 
 DTYPES = (np.uint8, np.int32, np.int64, np.float32, np.float64, np.bool_)
 SHAPES = ((3,), (2, 3), (0,), (0, 4), (2, 0), ())
@@ -196,32 +189,54 @@ def test_a_missing_file_is_refused_with_what_was_expected(tmp_path, name):
         load_arrays(tmp_path / name, "dmuh codes", 1)
 
 
-def test_json_comes_back_as_it_was(tmp_path):
-    value = {"é": [1, 2.5, None, True], "nested": {"a": "b"}}
-    write_json(tmp_path / "a.json", value)
-    assert read_json(tmp_path / "a.json") == value
+def test_a_file_that_may_not_be_replaced_stays(tmp_path):
+    write_text(tmp_path / "a", "first", replace=False)
+    with pytest.raises(FileExistsError):
+        write_text(tmp_path / "a", "second", replace=False)
+    assert (tmp_path / "a").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe"], ids=["cut", "empty", "not text"])
-def test_a_broken_json_file_is_refused_by_name(tmp_path, content):
-    (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(FormatError, match=r"a\.json"):
-        read_json(tmp_path / "a.json")
+def test_only_what_a_kill_left_of_our_own_is_cleared_away(tmp_path):
+    program = "import os, sys; from pathlib import Path; from dmuh.files import written_whole\n"
+    program += "with written_whole(Path(sys.argv[1])) as file: file.write_text('half'); os.kill(os.getpid(), 9)"
+    for name in ("codes.safetensors", "log"):
+        done = subprocess.run([sys.executable, "-c", program, str(tmp_path / name)], check=False)
+        assert done.returncode == -signal.SIGKILL
+    others = {".codes.safetensors.swp", ".codes.safetensors.dmuh-backup", ".profile", "a.dmuh-12345678.txt"}
+    for name in others:
+        (tmp_path / name).touch()
+    assert len(list(tmp_path.iterdir())) == 6
+    clear_torn(tmp_path, "log")
+    assert len(list(tmp_path.iterdir())) == 5
+    clear_torn(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == others
 
 
-def test_json_lines_are_read_in_order_and_a_torn_last_one_is_left_out(tmp_path):
-    file = tmp_path / "a.jsonl"
-    lines = [{"epoch": 1, "é": "x\ny"}, {"epoch": 2}]
-    for line in lines:
-        append_json_line(file, line)
-    assert read_json_lines(file) == lines
-    whole = file.read_text() + json.dumps({"epoch": 3, "loss": 0.25})
-    for length in range(len(file.read_text()), len(whole)):
-        file.write_text(whole[:length])
-        assert read_json_lines(file) == lines
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np
+from dmuh.files import no_room, save_arrays, write_text
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+for write in (
+    lambda: save_arrays(Path(sys.argv[1]), "kind", 1, {"x": np.zeros(100_000)}),
+    lambda: write_text(Path(sys.argv[1]), 100_000 * "x"),
+):
+    try:
+        write()
+    except OSError as error:
+        print(no_room(error))
+"""
 
 
-def test_a_broken_line_before_the_last_is_not_passed_over_in_silence(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"id": 1}\n{"id": \n{"id": 3}\n')
-    with pytest.raises(FormatError, match=r"a\.jsonl"):
-        read_json_lines(tmp_path / "a.jsonl")
+def test_a_full_disk_is_an_error_that_says_so_and_leaves_what_was_there(tmp_path):
+    write_text(tmp_path / "a", "old")
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "a")], capture_output=True, text=True, check=True
+    )  # fmt: skip
+    assert done.stdout.split() == ["True", "True"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+    assert not no_room(FileNotFoundError(2, "no such file"))

@@ -91,14 +91,66 @@ def test_other_shards_are_refused(tmp_path):
         begun(tmp_path, DatasetSource(noisy_images(30)), 5)
 
 
+def test_of_two_that_begin_a_folder_at_once_the_later_is_refused(tmp_path, monkeypatch):
+    looks = iter([False, True, False, True])  # the second looks before the first has written, and writes after it
+    monkeypatch.setattr(Shards, "exists", property(lambda _: next(looks, True)))
+    made = begun(tmp_path, DatasetSource(noisy_images(30)), 4)
+    with pytest.raises(RunError, match="another list of images"):
+        begun(tmp_path, DatasetSource(noisy_images(31)), 4)
+    assert made.manifest().source == DatasetSource(noisy_images(30)).digest()
+
+
+def test_a_replaced_image_makes_another_source(tmp_path):
+    for n, pixels in enumerate(noisy_images(3).images):
+        Image.fromarray(pixels).save(tmp_path / f"{n}.png")
+    before = DatasetSource(load_images([tmp_path])).digest()
+    assert DatasetSource(load_images([tmp_path])).digest() == before
+    Image.new("RGB", (8, 8)).save(tmp_path / "1.png")
+    assert DatasetSource(load_images([tmp_path])).digest() != before
+
+
+def test_swapped_shards_are_refused(tmp_path):
+    encode_all(tmp_path / "one", DatasetSource(noisy_images(30)), 2)
+    encode_all(tmp_path / "other", DatasetSource(noisy_images(32)), 2)
+    one, other = Shards(tmp_path / "one"), Shards(tmp_path / "other")
+    kept = {file: file.read_bytes() for file in one.path.iterdir()}
+
+    def take(source: Path, target: Path) -> None:
+        for suffix in (".parquet", ".json"):
+            target.with_suffix(suffix).write_bytes(source.with_suffix(suffix).read_bytes())
+
+    for source in (other.file(1, 2), one.file(0, 2)):
+        take(source, one.file(1, 2))
+        with pytest.raises(FormatError, match="another shard, or one of another model or of other images"):
+            one.merge()
+        with pytest.raises(FormatError, match="another shard"):
+            one.items(range(30))
+        for file, content in kept.items():
+            file.write_bytes(content)
+    one.file(1, 2).write_bytes(other.file(1, 2).read_bytes())
+    with pytest.raises(FormatError, match="altered or cut short"):
+        one.items([20])
+    assert one.items([0])[0].id == 0  # of the other shard
+
+
+def test_a_shard_without_its_checksum_is_made_again(tmp_path):
+    source = DatasetSource(noisy_images(30))
+    encode_all(tmp_path, source, 2)
+    made = Shards(tmp_path)
+    made.file(1, 2).with_suffix(".json").unlink()
+    assert made.missing() == [1]
+    encode_all(tmp_path, source, 2)
+    same(made.merge(), projecting_hasher().encode(noisy_images(30).images))
+
+
 def test_a_shard_that_was_cut_short_is_refused(tmp_path):
     encode_all(tmp_path, DatasetSource(noisy_images(30)), 2)
     file = Shards(tmp_path).file(1, 2)
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(FormatError, match="cut short"):
+    with pytest.raises(FormatError, match="altered or cut short"):
         Shards(tmp_path).merge()
     parquet.write_table(pa.table({"id": [1]}), file)
-    with pytest.raises(FormatError, match="not a shard of this folder's model"):
+    with pytest.raises(FormatError, match="altered or cut short"):
         Shards(tmp_path).merge()
     with pytest.raises(DataError, match="holds no shards"):
         Shards(tmp_path / "none").merge()

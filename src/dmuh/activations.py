@@ -4,9 +4,10 @@ A frozen part gives an image the same activations in every epoch and every run, 
 below `cache_folder()`, one folder for each data set, frozen part and mirroring:
 
     rows.bin    float32 (images, …), a row for each image; those that were never asked for take no space
-    done.bin    one byte an image: 1 when its row is whole
+    done.bin    eight bytes for each image: a checksum of its row, or zeros where it is not whole yet
 
-Rows are on the disk before they are marked as done, so a crash loses at most the rows of the last few seconds.
+Rows are on the disk before their checksums are, so a crash loses at most the rows of the last few seconds. A row that
+does not fit its checksum is computed again.
 """
 
 import hashlib
@@ -205,7 +206,7 @@ class ActivationCache:
             shape = tuple(self._network.lower(self._network.backbone.example().to(self._network.device)).shape[1:])
         store = _Rows(self._folder / ("mirrored" if mirror else "plain"), (self._n_images, *shape))
         with store.locked():
-            done = store.done()
+            done = store.done(positions)
             missing = positions[~done[positions]]
             if len(missing):
                 what = "computing features of mirrored images" if mirror else "computing features"
@@ -234,7 +235,7 @@ class ActivationCache:
                 progress(len(batches[number - 1]))
                 if time.monotonic() - marked > _SECONDS or number == len(batches):
                     done[np.concatenate(fresh)] = True
-                    store.mark(done)
+                    store.mark(np.concatenate(fresh))
                     fresh, marked = [], time.monotonic()
 
     def _lower(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -287,26 +288,34 @@ def compute_outputs(
 
 
 class _Rows:
-    """Rows float32 (images, …) in a file, written here and there, and which of them are whole."""
+    """Rows float32 (images, …) in a file, written here and there, and the checksums of those that are whole."""
 
     def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
         self._folder = folder
         self._shape = shape
         self._row_bytes = int(np.prod(shape[1:])) * 4
         self._file, self._marks = folder / "rows.bin", folder / "done.bin"
+        self._key = hashlib.sha256(f"{folder.parent.name} {folder.name}".encode()).digest()  # what the rows are of
+        self._sums: NDArray[np.uint64] = np.zeros(shape[0], np.uint64)
 
     def locked(self) -> AbstractContextManager[None]:
         """Let one process at a time fill it; others wait, and find it filled."""
         say = "waiting for another process that computes the same features"
         return locked(self._folder / ".lock", lambda: log.info(say))
 
-    def done(self) -> NDArray[np.bool_]:
-        """Return which rows (images,) are whole; none if what is on the disk does not fit."""
-        done = np.zeros(self._shape[0], bool)
+    def done(self, positions: Positions) -> NDArray[np.bool_]:
+        """Return which rows (images,) are whole, those at `positions` by their checksums; none if no file fits."""
         if self._marks.is_file() and self._file.is_file() and self._file.stat().st_size == self._size():
-            marks = np.frombuffer(self._marks.read_bytes(), bool)
-            if len(marks) == len(done):
-                done[:] = marks
+            content = self._marks.read_bytes()
+            if len(content) == self._sums.nbytes:
+                self._sums = np.frombuffer(content, np.uint64).copy()
+        kept = positions[self._sums[positions] != 0]
+        if len(kept):
+            altered = kept[self._checksums(kept) != self._sums[kept]]
+            if len(altered):
+                log.warning("%s kept features in %s were altered: computed again", f"{len(altered):,}", self._folder)
+                self._sums[altered] = 0
+        done: NDArray[np.bool_] = self._sums != 0
         return done
 
     @contextmanager
@@ -326,16 +335,28 @@ class _Rows:
         finally:
             os.close(handle)
 
-    def mark(self, done: NDArray[np.bool_]) -> None:
-        """Write down which rows are whole, after the rows themselves."""
+    def mark(self, positions: Positions) -> None:
+        """Write down that the rows at these positions are whole, after the rows themselves."""
         with self._file.open("rb") as file:
             os.fsync(file.fileno())
+        self._sums[positions] = self._checksums(positions)
         with written_whole(self._marks) as temporary:
-            temporary.write_bytes(done.tobytes())
+            temporary.write_bytes(self._sums.tobytes())
 
     def read(self) -> NDArray[np.float32]:
         """Return the rows; only what is used of them takes memory."""
         return np.memmap(self._file, np.float32, "r", shape=self._shape)
+
+    def _checksums(self, positions: Positions) -> NDArray[np.uint64]:
+        """Return the checksums of the rows at these positions; each depends on the row's place and what it is of."""
+        rows = self.read().reshape(self._shape[0], -1).view(np.uint8)
+        sums = np.empty(len(positions), np.uint64)
+        for n, position in enumerate(positions.tolist()):
+            digest = hashlib.blake2b(
+                rows[position].data, digest_size=8, key=self._key, salt=position.to_bytes(16, "little")
+            )
+            sums[n] = int.from_bytes(digest.digest(), "little") or 1
+        return sums
 
     def _size(self) -> int:
         return self._shape[0] * self._row_bytes

@@ -3,17 +3,17 @@
 model.onnx  the network and its momentum copy, if it has one: pixels or feature vectors → outputs and uncertainty
 model.json  the card: method, bits, classes, how an image is prepared, what comes in and out, and the checksums
 
-The card is written last and covers itself and the network, so that a folder that was cut short or altered is refused.
+The card covers itself and the network, so that a folder that was cut short or altered is refused.
 """
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dmuh.documents import read_document, refuse_foreign, write_document
 from dmuh.errors import FormatError
-from dmuh.files import read_json, write_json, written_whole
+from dmuh.files import written_whole
 from dmuh.inference import OnnxNetwork
 
 _KIND, _VERSION = "dmuh bundle", 1
@@ -48,7 +48,6 @@ class Bundle:
         """Write a network in the ONNX format, what is known of it, and which weights it has."""
         network = OnnxNetwork(content)
         card = {
-            "kind": _KIND,
             "version": _VERSION,
             "input": {
                 "name": network.input,
@@ -62,28 +61,20 @@ class Bundle:
             "digest": digest,
             "sha256": {"model.onnx": hashlib.sha256(content).hexdigest()},
         }
-        self._card_file.unlink(missing_ok=True)  # it is of an older network
+        refuse_foreign(self.path, self._card_file.name, _KIND, [self.onnx_file.name])
+        write_document(self._card_file, _KIND, card)  # first: a folder with a card is known to be ours
         with written_whole(self.onnx_file) as temporary:
             temporary.write_bytes(content)
-        write_json(self._card_file, {**card, "checksum": _checksum(card)})
 
     def load(self) -> tuple[OnnxNetwork, dict[str, Any], str]:
         """Return the network, what is known of it, and the digest of its weights."""
-        card = read_json(self._card_file)
-        if not isinstance(card, dict) or card.get("kind") != _KIND:
-            raise FormatError(f"{self._card_file} is not the card of a model that dmuh exported")
+        card = read_document(self._card_file, _KIND)
         if card.get("version") != _VERSION:
             raise FormatError(
                 f"{self.path} is version {card.get('version')} of a {_KIND}, this dmuh reads version {_VERSION}: "
                 "export it again"
             )
-        if card.pop("checksum", None) != _checksum(card):
-            raise FormatError(f"{self._card_file} was altered after it was written: its checksum does not fit")
         content = self.onnx_file.read_bytes() if self.onnx_file.is_file() else b""
         if hashlib.sha256(content).hexdigest() != card["sha256"]["model.onnx"]:
             raise FormatError(f"{self.onnx_file} is missing, cut short or altered: its checksum does not fit")
         return OnnxNetwork(content), card["model"], card["digest"]
-
-
-def _checksum(card: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()

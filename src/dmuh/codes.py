@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmuh.errors import DtypeError, InputError
+from dmuh.errors import DtypeError, FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
 
 _KIND, _VERSION = "dmuh codes", 1
@@ -96,18 +96,26 @@ class Codes:
         """Return the bits one a column: uint8 (N, n_bits) of 0 and 1."""
         return np.unpackbits(self.bits, axis=1, count=self.n_bits, bitorder="little")
 
-    def save(self, path: str | Path) -> None:
-        """Write the codes to one file, atomically."""
+    def save(self, path: str | Path, *, of: str = "") -> None:
+        """Write the codes to one file, atomically; `of` says what they belong to."""
         arrays: dict[str, NDArray[Any]] = {"bits": self.bits, "ids": self.ids}
         if self.uncertainty is not None:
             arrays["uncertainty"] = self.uncertainty
-        save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self.n_bits})
+        save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self.n_bits, "of": of})
 
     @classmethod
-    def load(cls, path: str | Path, *, memory_map: bool = False) -> "Codes":
-        """Read codes written by `save`; with `memory_map` they stay on disk until used."""
+    def load(cls, path: str | Path, *, memory_map: bool = False, of: str | None = None) -> "Codes":
+        """Read codes written by `save`; with `memory_map` they stay on disk until used.
+
+        With `of`, codes that belong to something else are refused.
+        """
         file = load_arrays(Path(path), _KIND, _VERSION, memory_map=memory_map)
-        return cls(file.arrays["bits"], file.metadata["n_bits"], file.arrays.get("uncertainty"), file.arrays["ids"])
+        if of is not None and file.metadata.get("of", "") != of:
+            raise FormatError(f"{path} holds codes of another model or of other images")
+        try:
+            return cls(file.arrays["bits"], file.metadata["n_bits"], file.arrays.get("uncertainty"), file.arrays["ids"])
+        except (KeyError, TypeError, InputError) as error:
+            raise FormatError(f"{path} does not hold codes as this dmuh writes them: {error}") from error
 
 
 def uncertainty_percentiles(uncertainty: ArrayLike | None) -> list[float] | None:

@@ -8,6 +8,8 @@ the file, the command line. `dmuh.methods.configure` stacks them, since only it 
 """
 
 import dataclasses
+import hashlib
+import json
 import math
 import sys
 import tomllib
@@ -21,6 +23,7 @@ from typing import Any, TypeVar
 from dmuh.errors import ConfigError, unknown
 
 T = TypeVar("T")
+_OF_THE_PLACE = {"data", "device", "workers"}  # settings that may change between a run's beginning and its end
 
 
 def setting(
@@ -192,6 +195,10 @@ class Config:
             sections[name] = dataclasses.asdict(getattr(self, name))
         return {name: {k: v for k, v in values.items() if v is not None} for name, values in sections.items()}
 
+    def same_training(self, other: "Config") -> bool:
+        """Return whether two configurations give the same network, wherever their data lie and what computes it."""
+        return _lasting(self) == _lasting(other)
+
     def to_toml(self) -> str:
         """Return the text of a file that `read_toml` reads back to the same settings."""
         lines: list[str] = []
@@ -217,11 +224,16 @@ def build(cls: type[T], values: Mapping[str, Any], problems: list[str]) -> T | N
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a configuration file into one flat layer; the method's options stand in its [method] section."""
     try:
-        sections = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"), path)
     except OSError as error:
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a TOML file: {error}") from error
+
+
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """Return the flat layer of a configuration file's text."""
+    sections = tomllib.loads(text)
     layer: dict[str, Any] = {}
     for name, values in sections.items():
         if name not in SECTIONS and name != "method":
@@ -233,6 +245,16 @@ def read_toml(path: Path) -> dict[str, Any]:
                 raise ConfigError(f"{path}: {unknown(f'setting in [{name}]', key, keys_of(SECTIONS[name]))}")
         layer |= values
     return layer
+
+
+def settings_digest(layer: Mapping[str, Any]) -> str:
+    """Return the digest of a flat layer of settings, without those that say where and by what, not how."""
+    lasting = {key: value for key, value in layer.items() if key not in _OF_THE_PLACE}
+    return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
+
+
+def _lasting(config: Config) -> str:
+    return settings_digest({key: value for values in config.to_dict().values() for key, value in values.items()})
 
 
 def parse_override(text: str) -> tuple[str, Any]:

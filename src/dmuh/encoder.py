@@ -156,7 +156,7 @@ def _onnx_of(run: Run, model: ArrayFile) -> bytes:
     digest_file = run.onnx_file.with_suffix(".onnx.sha256")
     if run.onnx_file.is_file() and digest_file.is_file():
         kept = run.onnx_file.read_bytes()
-        if digest_file.read_text(encoding="utf-8").split() == [hashlib.sha256(kept).hexdigest(), model.checksum]:
+        if digest_file.read_bytes().split() == [hashlib.sha256(kept).hexdigest().encode(), model.checksum.encode()]:
             return kept
     with needs_torch(f"the first use of {run.path}"):
         from dmuh.export import Both, to_onnx

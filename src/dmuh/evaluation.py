@@ -1,22 +1,25 @@
 """The test of a run: its own query images ask its own database."""
 
+import logging
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
-from dmuh.activations import Counting, compute_outputs, open_inputs, uncounted
+from dmuh.activations import Counting, Outputs, compute_outputs, open_inputs, uncounted
 from dmuh.codes import Codes
 from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher
-from dmuh.errors import DataError
+from dmuh.errors import DataError, FormatError
 from dmuh.images import BadImages, OnBadImage
 from dmuh.metrics import Metrics, evaluate
 from dmuh.network import choose_device, load_networks
-from dmuh.protocols import Split, protocol_of
+from dmuh.protocols import Positions, Split, protocol_of
 from dmuh.runs import Run
 from dmuh.trainer import config_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,32 +50,54 @@ def evaluate_run(
     custom = bool(rules)
     rules.setdefault("topk", protocol_of(config.protocol, config.data.dataset).topk)
     split = Split.load(run.split_file, dataset.fingerprint())
-    if not (run.query_codes.is_file() and run.database_codes.is_file()):
+    kept = _kept_codes(run)
+    if kept is None:
+        if not run.same_images(dataset, split):
+            log.warning("%s was trained on other image files of these names", run.path)
         encode = _encode_kept if config.network.freeze == "all" else _encode_images
-        encode(run, config, dataset, split, BadImages() if bad is None else bad, count)
-    query, database = Codes.load(run.query_codes), Codes.load(run.database_codes)
+        kept = encode(run, config, dataset, split, BadImages() if bad is None else bad, count)
+        run.save_codes(*kept)
+    query, database = kept
     metrics = evaluate(query, database, dataset.labels[query.ids], dataset.labels[database.ids], **rules)
     if not custom:  # what other rules give is the caller's
         run.save_evaluation({**metrics.to_dict(), "split": split.digest()})
     return Evaluation(metrics, query, database)
 
 
-def _encode_images(run: Run, config: Config, dataset: Dataset, split: Split, bad: BadImages, count: Counting) -> None:
+def _kept_codes(run: Run) -> tuple[Codes, Codes] | None:
+    """Return the codes that were computed before; None where there are none, or none of this model."""
+    if not (run.query_codes.is_file() and run.database_codes.is_file()):
+        return None
+    try:
+        return run.load_codes()
+    except FormatError as error:
+        log.warning("%s; the images are encoded again", error)
+        return None
+
+
+def _encode_images(
+    run: Run, config: Config, dataset: Dataset, split: Split, bad: BadImages, count: Counting
+) -> tuple[Codes, Codes]:
     """Encode the test images."""
     hasher = Hasher.load(run.path, config.training.device)
-    for file, positions in ((run.query_codes, split.query), (run.database_codes, split.database)):
+
+    def encode(positions: Positions) -> Codes:
         with count("encoding", len(positions)) as progress:
-            hasher.encode(
+            return hasher.encode(
                 dataset.take(positions),
                 ids=positions,
                 on_bad_image=cast(OnBadImage, config.data.on_bad_image),
                 bad=bad,
                 workers=config.training.workers,
                 progress=progress,
-            ).save(file)
+            )
+
+    return encode(split.query), encode(split.database)
 
 
-def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, bad: BadImages, count: Counting) -> None:
+def _encode_kept(
+    run: Run, config: Config, dataset: Dataset, split: Split, bad: BadImages, count: Counting
+) -> tuple[Codes, Codes]:
     """Encode the test images by the features of their frozen network, which are kept for the next run."""
     network, doubt = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
@@ -86,6 +111,9 @@ def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, bad: 
         workers=config.training.workers,
         count=count,
     ) as inputs:
-        for file, positions in ((run.query_codes, split.query), (run.database_codes, split.database)):
-            result = compute_outputs(network, doubt, inputs, positions)
-            Codes.from_outputs(result.outputs, result.uncertainty, result.positions).save(file)
+        query, database = (compute_outputs(network, doubt, inputs, part) for part in (split.query, split.database))
+    return _codes(query), _codes(database)
+
+
+def _codes(seen: Outputs) -> Codes:
+    return Codes.from_outputs(seen.outputs, seen.uncertainty, seen.positions)

@@ -37,10 +37,11 @@ _DTYPES = {
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; what was written there replaces `path` in one step, or never.
 
-    The bytes are on the disk before the name is: a crash leaves the old file or the new one.
+    The bytes are on the disk before the name is: a crash leaves the old file or the new one. Without `replace`, a file
+    that is there by then stays, and FileExistsError is raised.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.dmuh-", suffix=path.suffix)
@@ -50,7 +51,11 @@ def written_whole(path: Path) -> Iterator[Path]:
         yield temporary
         mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
         temporary.chmod(mode & 0o777)
-        move_into_place(temporary, path)
+        if not replace:
+            _sync(temporary)
+            path.hardlink_to(temporary)  # fails where there is one, whoever else tries at the same time
+        else:
+            move_into_place(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -96,41 +101,10 @@ def locked(file: Path, busy: Callable[[], None]) -> Iterator[None]:
         os.close(handle)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, replace: bool = True) -> None:
     """Write a text file whole or not at all."""
-    with written_whole(path) as temporary:
+    with written_whole(path, replace=replace) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file that dmuh wrote."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} is not a JSON file: {error}") from error
-
-
-def append_json_line(path: Path, value: Mapping[str, Any]) -> None:
-    """Append one line to a .jsonl file."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(value) + "\n")
-
-
-def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a .jsonl file; a last line that a crash cut short is left out."""
-    *whole, _ = path.read_text(encoding="utf-8").split("\n")  # behind the last line end stands a torn line, or nothing
-    lines: list[dict[str, Any]] = []
-    for number, text in enumerate(whole, start=1):
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise FormatError(f"{path}, line {number} is not JSON: {error}") from error
-    return lines
 
 
 @dataclass(frozen=True)
@@ -155,7 +129,13 @@ def save_arrays(
     about = json.dumps(dict(metadata or {}), sort_keys=True)
     header = {"kind": kind, "version": str(version), "metadata": about, "checksum": _checksum(flat, about)}
     with written_whole(path) as temporary:
-        save_file(flat, temporary, metadata=header)
+        try:
+            save_file(flat, temporary, metadata=header)
+        except SafetensorError as error:  # which has the system's error as text alone
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
 def load_arrays(path: Path, kind: str, version: int, *, memory_map: bool = False) -> ArrayFile:
@@ -191,7 +171,7 @@ def saved_checksum(path: Path) -> str:
     try:
         with safe_open(path, framework="np") as file:
             return str((file.metadata() or {}).get("checksum"))
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise FormatError(f"{path} is missing, cut short or not a dmuh file: {error}") from error
 
 

@@ -1,6 +1,7 @@
 """Run folders: what a training leaves on disk, and how it goes on after a crash.
 
     config.toml             all settings, resolved; `dmuh train --config` takes it as it is
+    run.json                what the other files belong to: digests of the settings and of the split, and of the images
     environment.json        versions and machine
     data.json               what was noticed about the data: counts, missing files, copies
     split.safetensors       which images train, ask and answer, and of which data
@@ -12,11 +13,12 @@
     query_codes.safetensors, database_codes.safetensors   codes of the test images, made when first asked for
     evaluation.json         what the test queries gave
 
-Every file is written whole or not at all. A checkpoint follows its epoch's lines, so lines beyond it are cut on resume.
+Every file is written whole or not at all, has a checksum, and says which run it belongs to; one that was altered, or is
+another run's, is refused. A checkpoint follows its epoch's lines, so lines beyond it are cut on resume.
 """
 
+import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -25,22 +27,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dmuh.config import Config
-from dmuh.errors import RunError
+from dmuh.codes import Codes
+from dmuh.config import Config, parse_toml, read_toml, settings_digest
+from dmuh.datasets import Dataset, ImageFiles
+from dmuh.documents import Journal, read_document, write_document
+from dmuh.errors import FormatError, RunError
 from dmuh.files import (
     Array,
     ArrayFile,
-    append_json_line,
+    clear_torn,
     load_arrays,
     locked,
-    read_json,
-    read_json_lines,
     save_arrays,
-    write_json,
+    saved_checksum,
     write_text,
 )
+from dmuh.protocols import Split
 
 _CHECKPOINT, _MODEL, _VERSION = "dmuh checkpoint", "dmuh model", 2
+_RUN, _ENVIRONMENT, _DATA, _EVALUATION = "dmuh run", "dmuh environment", "dmuh data summary", "dmuh evaluation"
+_STUDY = "dmuh study of uncertainty"
 _PACKAGES = ("dmuh", "torch", "onnxruntime", "numpy", "pillow")
 
 
@@ -93,19 +99,61 @@ class Run:
     def _checkpoint_file(self) -> Path:
         return self.path / "checkpoint.safetensors"
 
+    @property
+    def _written(self) -> tuple[str, ...]:
+        """The files that a run writes after its settings."""
+        later = ("metrics.jsonl", "trace.jsonl", "data.json", "evaluation.json", "model.onnx", "model.onnx.sha256")
+        arrays = (self._checkpoint_file, self._model_file, self.query_codes, self.database_codes)
+        return (*later, *(file.name for file in arrays))
+
     def refuse_if_taken(self) -> None:
-        """Raise if a new run cannot begin here."""
+        """Raise if a new run cannot begin here, because there is one or because it would replace others' files."""
         if self.started:
             raise RunError(f"{self.path} holds a run already: go on with it by --resume, or choose another folder")
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is not a folder: a run needs a folder of its own")
+        taken = [name for name in self._written if (self.path / name).exists()]
+        if taken:
+            raise RunError(
+                f"{self.path} holds no run but has {' and '.join(taken)}, which it would replace: choose another folder"
+            )
 
-    def begin(self, config: Config) -> None:
+    def begin(self, config: Config, split: Split, dataset: Dataset) -> None:
         """Lay out a new run folder; one that holds a run is refused."""
         self.refuse_if_taken()
         self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.path / "environment.json", environment())
-        write_text(self.config_file, config.to_toml())  # last: from here on the run counts as started
+        text = config.to_toml()
+        write_document(self.path / "environment.json", _ENVIRONMENT, environment())
+        split.save(self.split_file, dataset.fingerprint())
+        about = {"settings": settings_digest(parse_toml(text, self.config_file)), "split": split.digest()}
+        write_document(self._run_file, _RUN, {**about, "images": vars(dataset.image_files(split.train))})
+        write_text(self.config_file, text)  # last: from here on the run counts as started
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that the run was begun with, as one flat layer."""
+        if not self.started:
+            raise RunError(f"{self.path} holds no run")
+        layer = read_toml(self.config_file)
+        if self._run_file.is_file() and settings_digest(layer) != self._about()["settings"]:
+            raise RunError(
+                f"{self.config_file} was altered since the run began, or is of another run: put the old one back, or "
+                "begin another run with it by --config"
+            )
+        return layer
+
+    @property
+    def identity(self) -> str:
+        """What every file of the run says it belongs to; empty for runs of a dmuh that did not write it down."""
+        if not self._run_file.is_file():
+            return ""
+        about = self._about()
+        return hashlib.sha256(f"{about['settings']} {about['split']}".encode()).hexdigest()
+
+    def same_images(self, dataset: Dataset, split: Split) -> bool:
+        """Return whether the image files are those that the run began with, by sizes, times and a few contents."""
+        if not self._run_file.is_file():
+            return True
+        return dataset.image_files(split.train).same_as(ImageFiles(**self._about()["images"]))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -115,44 +163,46 @@ class Run:
             raise RunError(f"another process is training in {self.path}")
 
         with locked(self.path / ".lock", busy):
+            clear_torn(self.path)
             yield
 
     def save_data_summary(self, summary: Mapping[str, Any]) -> None:
         """Write what was noticed about the data."""
-        write_json(self.path / "data.json", summary)
+        write_document(self.path / "data.json", _DATA, summary)
 
     def log_epoch(self, metrics: Mapping[str, Any], trace: Mapping[str, Any]) -> None:
         """Append an epoch's figures."""
-        append_json_line(self.path / "metrics.jsonl", metrics)
-        append_json_line(self.path / "trace.jsonl", trace)
+        self._journal("metrics.jsonl").append(metrics)
+        self._journal("trace.jsonl").append(trace)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the figures of each epoch."""
-        return self._lines("metrics.jsonl")
+        return self._journal("metrics.jsonl").lines(closed=self.finished)
 
     def trace(self) -> list[dict[str, Any]]:
         """Return the traced outputs of each epoch."""
-        return self._lines("trace.jsonl")
+        return self._journal("trace.jsonl").lines(closed=self.finished)
 
     def save_checkpoint(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
         """Replace the checkpoint."""
-        save_arrays(self._checkpoint_file, _CHECKPOINT, _VERSION, arrays, state)
+        save_arrays(self._checkpoint_file, _CHECKPOINT, _VERSION, arrays, {**state, "run": self.identity})
 
     def load_checkpoint(self) -> ArrayFile | None:
         """Return the last checkpoint, or None."""
         if not self._checkpoint_file.is_file():
             return None
-        return load_arrays(self._checkpoint_file, _CHECKPOINT, _VERSION)
+        return self._own(self._checkpoint_file, load_arrays(self._checkpoint_file, _CHECKPOINT, _VERSION))
 
     def cut_logs(self, done: int) -> None:
         """Cut the lines of epochs beyond the first `done` off the logs."""
-        for name in ("metrics.jsonl", "trace.jsonl"):
-            kept = [line for line in self._lines(name) if line["epoch"] <= done]
-            write_text(self.path / name, "".join(json.dumps(line) + "\n" for line in kept))
+        for journal in map(self._journal, ("metrics.jsonl", "trace.jsonl")):
+            journal.write(line for line in journal.lines() if line["epoch"] <= done)
 
     def save_model(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
         """Write the trained networks; with that the run is finished and its checkpoint goes."""
-        save_arrays(self._model_file, _MODEL, _VERSION, arrays, about)
+        for name in ("metrics.jsonl", "trace.jsonl"):
+            self._journal(name).close()
+        save_arrays(self._model_file, _MODEL, _VERSION, arrays, {**about, "run": self.identity})
         self._checkpoint_file.unlink(missing_ok=True)
 
     def load_model(self) -> ArrayFile:
@@ -162,20 +212,70 @@ class Run:
         if not self.finished:
             what = "is not finished: go on by dmuh train --resume" if self.started else "holds no run"
             raise RunError(f"{self.path} {what}")
-        return load_arrays(self._model_file, _MODEL, _VERSION)
+        return self._own(self._model_file, load_arrays(self._model_file, _MODEL, _VERSION))
+
+    def save_codes(self, query: Codes, database: Codes) -> None:
+        """Keep the codes of the test images."""
+        for file, codes in ((self.query_codes, query), (self.database_codes, database)):
+            codes.save(file, of=self._codes_of(file))
+
+    def load_codes(self) -> tuple[Codes, Codes]:
+        """Return the kept codes of the query and of the database images; those of another model are refused."""
+        query, database = (
+            Codes.load(file, of=self._codes_of(file)) for file in (self.query_codes, self.database_codes)
+        )
+        return query, database
 
     def save_evaluation(self, evaluation: Mapping[str, Any]) -> None:
         """Write what the test queries gave."""
-        write_json(self.path / "evaluation.json", evaluation)
+        about = {**evaluation, "model": saved_checksum(self._model_file)}
+        write_document(self.path / "evaluation.json", _EVALUATION, about)
 
     def evaluation(self) -> dict[str, Any]:
         """Return what the test queries gave."""
-        value: dict[str, Any] = read_json(self.path / "evaluation.json")
+        file = self.path / "evaluation.json"
+        value = read_document(file, _EVALUATION)
+        if value.pop("model") != saved_checksum(self._model_file):
+            raise FormatError(f"{file} is of another model than this run's: measure it by dmuh evaluate {self.path}")
         return value
 
-    def _lines(self, name: str) -> list[dict[str, Any]]:
-        file = self.path / name
-        return read_json_lines(file) if file.is_file() else []
+    def save_study(self, study: Mapping[str, Any]) -> None:
+        """Write what the uncertainty of the test queries predicts."""
+        write_document(self.path / "uncertainty.json", _STUDY, {**study, "model": saved_checksum(self._model_file)})
+
+    def study(self) -> dict[str, Any] | None:
+        """Return what the uncertainty of the test queries predicts, if that was looked at."""
+        file = self.path / "uncertainty.json"
+        if not file.is_file():
+            return None
+        value = read_document(file, _STUDY)
+        if value.pop("model") != saved_checksum(self._model_file):
+            raise FormatError(f"{file} is of another model than this run's: run the same dmuh bench again")
+        return value
+
+    def environment(self) -> dict[str, Any]:
+        """Return the versions and the machine that the run was made with."""
+        return read_document(self.path / "environment.json", _ENVIRONMENT)
+
+    @property
+    def _run_file(self) -> Path:
+        return self.path / "run.json"
+
+    def _about(self) -> dict[str, Any]:
+        return read_document(self._run_file, _RUN)
+
+    def _own(self, file: Path, content: ArrayFile) -> ArrayFile:
+        """Return what a file of arrays holds, if it is of this run."""
+        said, known = content.metadata.get("run", ""), self.identity
+        if said and known and said != known:
+            raise RunError(f"{file} belongs to another run: put this run's own back, or begin anew in another folder")
+        return content
+
+    def _codes_of(self, file: Path) -> str:
+        return f"{file.stem} of the model {saved_checksum(self._model_file)}"
+
+    def _journal(self, name: str) -> Journal:
+        return Journal(self.path / name, f"{name} of {self.identity}")
 
 
 def environment() -> dict[str, Any]:

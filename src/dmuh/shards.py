@@ -3,15 +3,19 @@
 A folder of shards holds
 
     shards.json                      the model, the sources and how many shards they are cut into
-    shard-00003-of-00064.parquet     id, path, labels, code (packed bits) and uncertainty (a number a bit) of each image
+    shard-00003-of-00064.parquet     id, path, labels, code (packed bits) and uncertainty (per bit) of each image
+    shard-00003-of-00064.json        the checksum of that file, what it belongs to, and the ids that it spans
 
 Which images a shard has depends on the sources and the number of shards alone. A shard is written whole or not at all,
-so to go on after a crash is to run the same command: what is there is left alone. A code never depends on the images
-encoded beside it, so the shards together are what one process would have made.
+and counts once its checksum is written, so to go on after a crash is to run the same command: what is there is left
+alone. A code never depends on the images encoded beside it, so the shards together are what one process would have
+made. A shard that was altered, or is of other images or another model, is refused.
 """
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +24,16 @@ import numpy as np
 
 from dmuh.codes import Codes
 from dmuh.collection import Collection, Item
+from dmuh.documents import digest_of, file_digest, read_document, write_document
 from dmuh.encoder import Hasher
 from dmuh.errors import ConfigError, DataError, FormatError, RunError
-from dmuh.files import read_json, write_json, written_whole
+from dmuh.files import clear_torn, written_whole
 from dmuh.images import BadImages, OnBadImage
 from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.machine import place_in_group
 from dmuh.sources import Piece, Source, arrow
 
-_KIND = b"dmuh shard 1"
+_KIND, _SEAL = "dmuh shards", "dmuh shard"
 _INDICES = (("SLURM_PROCID", "SLURM_NTASKS"), ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"))
 
 
@@ -41,6 +46,21 @@ class Manifest:
     n_bits: int
     source: str  # digest of what is encoded
     shards: int
+
+    def digest(self) -> str:
+        """Return what each shard says it belongs to; where the model lies does not count."""
+        return digest_of({key: value for key, value in asdict(self).items() if key != "model"})
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What is known of one shard: what it is of, which one it is, its checksum, and the ids that it spans."""
+
+    of: str
+    shard: str
+    sha256: str
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -69,14 +89,18 @@ class Shards:
                 f"{self.path} holds no shards: make them by dmuh encode RUN IMAGES --shards N --out {self.path}"
             )
         try:
-            return Manifest(**read_json(self._manifest_file))
+            return Manifest(**read_document(self._manifest_file, _KIND))
         except TypeError as error:
             raise FormatError(f"{self._manifest_file} is not a list of shards that this dmuh reads") from error
 
     def begin(self, manifest: Manifest) -> None:
-        """Write what the shards have in common; a folder with shards of something else is refused."""
+        """Write what the shards have in common; a folder with shards of something else is refused.
+
+        Of processes that begin a folder at once the first one says what it is of.
+        """
         if not self.exists:
-            write_json(self._manifest_file, asdict(manifest))
+            with suppress(FileExistsError):
+                write_document(self._manifest_file, _KIND, asdict(manifest), replace=False)
         kept = self.manifest()
         same = {"model": "model_digest", "list of images": "source", "number of shards": "shards"}
         other = [what for what, name in same.items() if getattr(kept, name) != getattr(manifest, name)]
@@ -86,7 +110,11 @@ class Shards:
     def missing(self) -> list[int]:
         """Return which shards are not there yet, counted from 0."""
         n = self.manifest().shards
-        return [shard for shard in range(n) if not self.file(shard, n).is_file()]
+        return [shard for shard in range(n) if not self._is_there(shard, n)]
+
+    def _is_there(self, shard: int, shards: int) -> bool:
+        file = self.file(shard, shards)
+        return file.is_file() and file.with_suffix(".json").is_file()
 
     def parts(self) -> Iterator["Part"]:
         """Yield what is in each shard; all of them must be there."""
@@ -97,7 +125,19 @@ class Shards:
                 "run the same dmuh encode again"
             )
         for shard in range(manifest.shards):
-            yield _read(self.file(shard, manifest.shards), manifest)
+            file = self.file(shard, manifest.shards)
+            yield _part(_read(file, self._seal(shard, manifest)), manifest)
+
+    def _seal(self, shard: int, manifest: Manifest) -> Seal:
+        """Read what is known of a shard, if it belongs here."""
+        file = self.file(shard, manifest.shards)
+        seal = Seal(**read_document(file.with_suffix(".json"), _SEAL))
+        if (seal.of, seal.shard) != (manifest.digest(), f"{shard} of {manifest.shards}"):
+            raise FormatError(
+                f"{file} is another shard, or one of another model or of other images: remove it and its .json, and "
+                "run dmuh encode again"
+            )
+        return seal
 
     def fill(self, index: HammingIndex | MilvusIndex, progress: Callable[[int], None] = lambda _: None) -> None:
         """Give an index the codes of all shards, one shard in memory at a time; what it has already is left alone.
@@ -121,8 +161,7 @@ class Shards:
             np.concatenate(unsure) if unsure else None,
             np.concatenate([part.codes.ids for part in parts]),
         )
-        for torn in self.path.glob(".shard-*"):  # what was being written when its process was killed
-            torn.unlink(missing_ok=True)
+        clear_torn(self.path, "shard-")
         items = [item for part in parts for item in part.items()]
         Collection(self.path).write_items(codes, items, Path(manifest.model), manifest.model_digest)
         return codes
@@ -134,13 +173,18 @@ class Shards:
 
     def items(self, ids: Iterable[int]) -> dict[int, Item]:
         """Return the items of some ids, read from the rows that hold them alone."""
-        _, parquet = arrow()
-        manifest, wanted = self.manifest(), sorted(set(ids))
-        if not wanted:
-            return {}
-        files = [self.file(shard, manifest.shards) for shard in range(manifest.shards)]
-        table = parquet.read_table([file for file in files if file.is_file()], filters=[("id", "in", wanted)])
-        return {item.id: item for item in _part(table, manifest).items()}
+        manifest, wanted = self.manifest(), np.unique(np.fromiter(ids, np.int64))
+        found: dict[int, Item] = {}
+        for shard in range(manifest.shards):
+            file = self.file(shard, manifest.shards)
+            if not self._is_there(shard, manifest.shards):
+                continue
+            seal = self._seal(shard, manifest)
+            here = wanted[(wanted >= seal.first) & (wanted <= seal.last)]
+            if len(here):
+                table = _read(file, seal, filters=[("id", "in", here.tolist())])
+                found |= {item.id: item for item in _part(table, manifest).items()}
+        return found
 
 
 @dataclass(frozen=True)
@@ -175,7 +219,7 @@ def encode_shard(
     pa, parquet = arrow()
     manifest = folder.manifest()
     file = folder.file(shard, manifest.shards)
-    if file.is_file():
+    if folder._is_there(shard, manifest.shards):
         return
     schema = pa.schema(
         [
@@ -184,15 +228,18 @@ def encode_shard(
             ("labels", pa.list_(pa.string())),
             ("code", pa.binary(-(-manifest.n_bits // 8))),
             ("uncertainty", pa.list_(pa.float32())),
-        ],
-        metadata={"kind": _KIND, "model": manifest.model_digest, "shard": f"{shard} of {manifest.shards}"},
+        ]
     )
+    spans: list[int] = []
     with written_whole(file) as temporary, parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for piece in source.pieces(shard, manifest.shards):
             codes = hasher.encode(
                 piece.images, ids=piece.ids, on_bad_image=on_bad_image, bad=bad, workers=workers, progress=progress
             )
             writer.write_table(_table(pa, schema, codes, piece))
+            spans += [codes.ids[0], codes.ids[-1]] if len(codes) else []
+    seal = Seal(manifest.digest(), f"{shard} of {manifest.shards}", file_digest(file), *_ends(spans))
+    write_document(file.with_suffix(".json"), _SEAL, asdict(seal))
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -229,17 +276,18 @@ def _table(pa: Any, schema: Any, codes: Codes, piece: Piece) -> Any:
     return pa.table(columns, schema)
 
 
-def _read(file: Path, manifest: Manifest) -> Part:
-    """Read a shard, checked against what all shards have in common."""
+def _ends(ids: list[int]) -> tuple[int, int]:
+    """Return the smallest and the largest id, of none such that no id lies between them."""
+    return (int(min(ids)), int(max(ids))) if ids else (0, -1)
+
+
+def _read(file: Path, seal: Seal, filters: Any = None) -> Any:
+    """Read a shard, or some rows of it, as it was written and not otherwise."""
     pa, parquet = arrow()
-    try:
-        table = parquet.read_table(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise FormatError(f"{file} is cut short or not a shard: remove it and run dmuh encode again") from error
-    about = table.schema.metadata or {}
-    if about.get(b"kind") != _KIND or about.get(b"model") != manifest.model_digest.encode():
-        raise FormatError(f"{file} is not a shard of this folder's model: remove it and run dmuh encode again")
-    return _part(table, manifest)
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != seal.sha256:
+        raise FormatError(f"{file} was altered or cut short: remove it and its .json, and run dmuh encode again")
+    return parquet.read_table(pa.BufferReader(content), filters=filters)
 
 
 def _part(table: Any, manifest: Manifest) -> Part:

@@ -46,8 +46,9 @@ class DatasetSource:
     data: Dataset
 
     def digest(self) -> str:
-        """Return a digest of names and labels."""
-        return self.data.fingerprint()
+        """Return a digest of names and labels, and of the files' sizes, which change when an image is replaced."""
+        sizes = self.data.image_files(np.arange(len(self.data))).sizes
+        return hashlib.sha256(f"{self.data.fingerprint()} {sizes}".encode()).hexdigest()
 
     def pieces(self, shard: int, shards: int) -> Iterator[Piece]:
         """Yield neighbouring images."""

@@ -13,14 +13,15 @@ from dmuh.bench.grid import Cell
 from dmuh.bench.uncertainty import study
 from dmuh.config import DataSettings
 from dmuh.datasets import Dataset, load_dataset
-from dmuh.errors import TrainingError
+from dmuh.documents import read_document, write_document
+from dmuh.errors import FormatError, TrainingError
 from dmuh.evaluation import evaluate_run
-from dmuh.files import read_json, write_json
 from dmuh.machine import give_freed_memory_back
 from dmuh.runs import Run
 from dmuh.trainer import train
 
 SUMMARY = "cell.json"
+_KIND = "dmuh cell"
 
 
 def run_cell(cell: Cell, folder: Path, threads: int) -> None:
@@ -38,7 +39,7 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> None:
         metrics = evaluate_run(run, data).metrics
         summary |= {"map": metrics.map, "precision_within_radius": metrics.precision_within_radius}
         if cell.study:
-            write_json(folder / "uncertainty.json", study(run, data))
+            run.save_study(study(run, data))
     except TrainingError as error:
         summary["error"] = str(error)
     lines = run.metrics()
@@ -46,13 +47,17 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> None:
         summary |= {key: lines[-1].get(key) for key in ("train_map", "validation_map")}
     summary["train_seconds"] = round(sum(line["seconds"] for line in lines), 1)
     summary["peak_memory_mb"] = round(_peak_memory())
-    write_json(folder / SUMMARY, summary)
+    write_document(folder / SUMMARY, _KIND, {**summary, "cell": folder.name})
 
 
 def summary_of(folder: Path) -> dict[str, Any] | None:
     """Return what a cell gave, or None if it is not done."""
     file = folder / SUMMARY
-    summary: dict[str, Any] | None = read_json(file) if file.is_file() else None
+    if not file.is_file():
+        return None
+    summary = read_document(file, _KIND)
+    if summary.pop("cell") != folder.name:
+        raise FormatError(f"{file} is of another run than {folder.name}: remove it, and dmuh bench makes it again")
     return summary
 
 

@@ -1,6 +1,7 @@
 """The results of a grid as one tidy table: a line for every run."""
 
 import csv
+import hashlib
 import io
 import json
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 
 from dmuh.bench.cells import summary_of
 from dmuh.bench.grid import Cell, Grid
-from dmuh.files import read_json, write_json, write_text
+from dmuh.documents import refuse_foreign, write_document
+from dmuh.files import write_text
 from dmuh.runs import Run
 
 RESULTS, TABLES = "results.csv", "tables.json"
+_KIND = "dmuh tables"
 _SHOWN = ("dataset", "protocol", "backbone", "freeze", "method", "bits", "seed")
 _MEASURED = ("map", "precision_within_radius", "train_map", "validation_map")
 _SPENT = ("train_seconds", "peak_memory_mb")
@@ -33,8 +36,10 @@ def write_results(grid: Grid, out: Path) -> None:
         summary = summary_of(folder)
         if summary is not None:
             writer.writerow({key: value for key, value in _row(cell, folder, summary).items() if key in columns})
-    write_text(out / RESULTS, text.getvalue())
-    write_json(out / TABLES, [vars(table) for table in grid.tables])
+    refuse_foreign(out, TABLES, _KIND, [RESULTS])
+    digest = hashlib.sha256(text.getvalue().encode()).hexdigest()
+    write_document(out / TABLES, _KIND, {"tables": [vars(table) for table in grid.tables], "results": digest})
+    write_text(out / RESULTS, text.getvalue())  # second: a folder with tables is known to be ours
 
 
 def _row(cell: Cell, folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +47,7 @@ def _row(cell: Cell, folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
     settings = {key: value for own in sections.values() for key, value in own.items()}
     run = Run(folder)
     measured = {key: f"{summary[key]:.6f}" for key in _MEASURED if summary.get(key) is not None}
-    environment = read_json(folder / "environment.json")
+    environment = run.environment()
     versions = {"python": environment["python"], **environment["packages"]}
     return (
         settings

@@ -166,16 +166,15 @@ def _settings(run: "Run", flags: dict[str, Any], config: Path | None, preset: st
     with needs_torch("training"):
         from dmuh.config import read_toml
         from dmuh.methods import configure
-        from dmuh.trainer import config_of
 
     if not (resume and run.started):
         return configure(read_toml(config) if config else {}, flags, preset=preset)
     if preset or config:
         raise ConfigError("a run that is resumed keeps its settings: leave out --preset and --config")
-    kept = config_of(run)
-    if configure(read_toml(run.config_file), flags) != kept:
+    kept, asked = configure(run.settings()), configure(run.settings(), flags)
+    if not asked.same_training(kept):
         raise ConfigError(f"{run.path} was begun with other settings than {', '.join(flags)} say: leave these out")
-    return kept
+    return asked  # where its data lie, and what computes it, may be others by now
 
 
 def _download(settings: "Config") -> None:
@@ -216,14 +215,13 @@ def _evaluate(run: "Run", images: "Dataset", **rules: Any) -> "Evaluation":
 
 def _evaluate_run(path: Path, data: Path | None, rules: dict[str, Any]) -> "Metrics":
     with needs_torch("measuring a run"):
-        from dmuh.config import read_toml
         from dmuh.datasets import load_dataset
         from dmuh.methods import configure
         from dmuh.runs import Run
 
     run = Run(path)
     run.load_model()  # says what is wrong with the folder, if anything is
-    settings = configure(read_toml(run.config_file), console.given(data=data))
+    settings = configure(run.settings(), console.given(data=data))
     return _evaluate(run, load_dataset(settings.data), **rules).metrics
 
 

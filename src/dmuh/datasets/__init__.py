@@ -7,7 +7,7 @@ from typing import Literal
 
 from dmuh.config import DataSettings
 from dmuh.datasets import cifar10, clothing1m, coco, nuswide
-from dmuh.datasets.base import Dataset, Labels, multi_hot, one_hot
+from dmuh.datasets.base import Dataset, ImageFiles, Labels, multi_hot, one_hot
 from dmuh.datasets.cifar10 import holds_cifar10, load_cifar10
 from dmuh.datasets.clothing1m import load_clothing1m
 from dmuh.datasets.coco import load_coco
@@ -24,6 +24,7 @@ __all__ = [
     "DATASETS",
     "Archive",
     "Dataset",
+    "ImageFiles",
     "Labels",
     "Source",
     "download_dataset",

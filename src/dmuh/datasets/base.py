@@ -15,6 +15,23 @@ from dmuh.errors import DataError, InputError, unknown
 from dmuh.images import Images, OnBadImage, name_of
 
 Labels = NDArray[np.uint8]
+_SAMPLED = 64  # files whose content is looked at to tell copies with other times from other images
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """What the files of some images looked like, as digests: all sizes, all times of change, the content of a few.
+
+    Empty where images are no files: then the fingerprint of the data set has their content.
+    """
+
+    sizes: str = ""
+    times: str = ""
+    sample: str = ""
+
+    def same_as(self, other: "ImageFiles") -> bool:
+        """Return whether these are the same files, or copies of them as far as that is seen without reading all."""
+        return self == other or (self.sizes, self.sample) == (other.sizes, other.sample)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +114,21 @@ class Dataset:
         """The digest of the images' array, which is large and asked for often."""
         return hashlib.sha256(np.ascontiguousarray(self.images).data).digest()
 
+    def image_files(self, positions: NDArray[np.int64]) -> ImageFiles:
+        """Return what the files of the images at these positions look like now."""
+        paths = (
+            [] if isinstance(self.images, np.ndarray) else [self.images[position] for position in positions.tolist()]
+        )
+        if not paths or not all(isinstance(path, str | Path) for path in paths):
+            return ImageFiles()
+        files = [Path(cast(str, path)) for path in paths]
+        seen = [_seen(file) for file in files]
+        contents = [
+            hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
+            for file in files[:: -(-len(files) // _SAMPLED)]
+        ]
+        return ImageFiles(_digest([size for size, _ in seen]), _digest([time for _, time in seen]), _digest(contents))
+
     def content_key(self) -> str:
         """Return a digest that changes when an image does: of arrays, or of each file's path, size and time."""
         digest = hashlib.sha256(str(len(self)).encode())
@@ -105,13 +137,23 @@ class Dataset:
             return digest.hexdigest()
         for image in self.images:
             if isinstance(image, str | Path):
-                path = Path(image)
-                about = path.stat() if path.is_file() else None
-                seen = None if about is None else (about.st_size, about.st_mtime_ns)
-                digest.update(os.fsencode(path.absolute()) + repr(seen).encode() + b"\0")
+                digest.update(os.fsencode(Path(image).absolute()) + repr(_seen(Path(image))).encode() + b"\0")
             else:
                 digest.update(image if isinstance(image, bytes) else np.asarray(image).tobytes())
         return digest.hexdigest()
+
+
+def _seen(file: Path) -> tuple[int, int]:
+    """Return the size of a file and when it was changed, or zeros where there is none."""
+    try:
+        about = file.stat()
+    except OSError:
+        return 0, 0
+    return about.st_size, about.st_mtime_ns
+
+
+def _digest(values: Sequence[int | str]) -> str:
+    return hashlib.sha256(repr(list(values)).encode()).hexdigest()
 
 
 def existing(paths: Sequence[Path], source: Path, on_bad_image: OnBadImage, advice: str) -> tuple[list[int], list[str]]:

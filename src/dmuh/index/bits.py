@@ -26,12 +26,17 @@ def popcount(typing_context: Any, number: Any) -> Any:
     return number(number), generate
 
 
+def word_type(n_bits: int) -> np.dtype[Any]:
+    """Return the type of the words that hold codes of a length."""
+    return np.dtype(np.uint32 if n_bits <= 32 else np.uint64)
+
+
 def as_words(codes: Codes) -> Words:
     """Return the codes as words, a row for each word of a code: uint32 (1, n) up to 32 bits, else uint64 (w, n).
 
     Padding bits are zero and do not change distances.
     """
-    kind = np.dtype(np.uint32 if codes.n_bits <= 32 else np.uint64)
+    kind = word_type(codes.n_bits)
     n, width = codes.bits.shape
     padded = np.zeros((n, -(-width // kind.itemsize) * kind.itemsize), np.uint8)
     padded[:, :width] = codes.bits

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
-from dmuh.errors import DtypeError, InputError
+from dmuh.errors import DtypeError, FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
 from dmuh.index.bits import as_words
 from dmuh.index.segment import Segment
@@ -141,8 +141,8 @@ class HammingIndex:
         offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
         return Neighbourhoods(offsets, distances[order], ids[order])
 
-    def save(self, path: str | Path) -> None:
-        """Write the index to one file, atomically."""
+    def save(self, path: str | Path, *, of: str = "") -> None:
+        """Write the index to one file, atomically; `of` says which codes it is of."""
         arrays: dict[str, NDArray[Any]] = {}
         if self._segments:
             whole = self._segments[0]
@@ -151,22 +151,29 @@ class HammingIndex:
                 self._segments = [whole]
             words = whole.words.view(np.int32 if whole.words.dtype == np.uint32 else np.int64)
             arrays = {"words": words, "ids": whole.ids, "starts": whole.starts}
-        save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self._n_bits})
+        save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self._n_bits, "of": of})
 
     @classmethod
-    def load(cls, path: str | Path, *, tables: bool = True) -> "HammingIndex":
-        """Open an index written by `save`: checked, and memory-mapped, so that it is read from disk as it is used."""
+    def load(cls, path: str | Path, *, tables: bool = True, of: str | None = None) -> "HammingIndex":
+        """Open an index written by `save`: checked, and memory-mapped, so that it is read from disk as it is used.
+
+        With `of`, an index of other codes is refused.
+        """
         file = load_arrays(Path(path), _KIND, _VERSION, memory_map=True)
+        if of is not None and file.metadata.get("of", "") != of:
+            raise FormatError(f"{path} is an index of other codes: make it anew by dmuh index")
         index = cls(tables=tables)
-        index._n_bits = file.metadata["n_bits"]
+        n_bits: Any = file.metadata.get("n_bits")
+        index._n_bits = n_bits
         if file.arrays:
-            words = file.arrays["words"]
-            words = words.view(np.uint32 if words.dtype == np.int32 else np.uint64)
-            index._segments = [
-                Segment(
-                    words, file.arrays["starts"], file.arrays["ids"], np.empty(0, np.bool_), file.metadata["n_bits"]
-                )
-            ]
+            try:
+                words = file.arrays["words"]
+                words = words.view(np.uint32 if words.dtype == np.int32 else np.uint64)
+                segment = Segment(words, file.arrays["starts"], file.arrays["ids"], np.empty(0, np.bool_), n_bits)
+                segment.check()
+            except (KeyError, TypeError, ValueError) as error:
+                raise FormatError(f"{path} does not hold an index as this dmuh writes it: {error}") from error
+            index._segments = [segment]
             index._sorted_ids = None
         return index
 

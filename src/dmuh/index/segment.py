@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmuh.index.bits import word_type
 from dmuh.index.grouping import group
 from dmuh.index.scan import collect_within, count_within, nearest
 from dmuh.index.sharing import share
@@ -66,6 +67,30 @@ class Segment:
         if len(same) == len(ids):
             return cls(np.ascontiguousarray(words), _NO_STARTS, ids, _ALL, n_bits)
         return cls(np.ascontiguousarray(words[:, same.first]), same.starts, ids[same.rows], _ALL, n_bits)
+
+    def check(self) -> None:
+        """Raise ValueError unless this is what `build` makes: kernels trust it, and would read beyond the arrays."""
+        if not isinstance(self.n_bits, int) or self.n_bits < 1:
+            raise ValueError(f"its codes have {self.n_bits!r} bits")
+        kind = word_type(self.n_bits)
+        if (
+            self.words.dtype != kind
+            or self.words.ndim != 2
+            or len(self.words) != -(-self.n_bits // (8 * kind.itemsize))
+        ):
+            raise ValueError("its codes are not of the length that it names")
+        used = (self.n_bits - 1) % (8 * kind.itemsize) + 1  # bits of the last word
+        if self.words.shape[1] and int(np.bitwise_or.reduce(self.words[-1])) >> used:
+            raise ValueError("its codes have ones beyond their length")
+        if self.ids.dtype != np.int64 or self.ids.ndim != 1 or self.starts.dtype != np.int64 or self.starts.ndim != 1:
+            raise ValueError("its ids or their places are not whole numbers")
+        n_codes = self.words.shape[1]
+        if not len(self.starts):
+            fits = len(self.ids) == n_codes
+        else:
+            fits = len(self.starts) == n_codes + 1 and self.starts[0] == 0 and self.starts[-1] == len(self.ids)
+        if not fits or (np.diff(self.starts) < 1).any():
+            raise ValueError("its ids do not fit its codes")
 
     @property
     def n_living(self) -> int:

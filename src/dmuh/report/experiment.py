@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from dmuh.codes import Codes
-from dmuh.config import DataSettings, build, keys_of, read_toml
+from dmuh.config import DataSettings, build, keys_of
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.errors import DmuhError
-from dmuh.files import read_json, write_text, written_whole
+from dmuh.files import write_text, written_whole
 from dmuh.protocols import Split
 from dmuh.report import figures, tables
 from dmuh.report.figures import Drawing
@@ -203,9 +202,7 @@ def _shown_bits(bits: Sequence[int]) -> int:
 def _studied(bench: Bench, dataset: str, sheet: Path) -> Iterator[Drawn]:
     """Draw what the uncertainty of the first run with a study says, and sum up all studies."""
     studies = [
-        (row, read_json(file))
-        for row in bench.rows
-        if row["dataset"] == dataset and (file := bench.run(row).path / "uncertainty.json").is_file()
+        (row, own) for row in bench.rows if row["dataset"] == dataset and (own := bench.run(row).study()) is not None
     ]
     shown = next(((row, own) for row, own in studies if "scatter" in own), None)
     if shown is None:
@@ -255,7 +252,7 @@ def _extremes(run: Run, sheet: Path) -> str:
 
     (The paper's Fig. 1, bottom.)
     """
-    database = Codes.load(run.database_codes)
+    _, database = run.load_codes()
     unsure = database.image_uncertainty
     try:
         dataset = _dataset(run)
@@ -287,7 +284,7 @@ def _extremes(run: Run, sheet: Path) -> str:
 def _dataset(run: Run) -> Dataset:
     """Return the images a run was made with."""
     problems: list[str] = []
-    layer = {key: value for key, value in read_toml(run.config_file).items() if key in keys_of(DataSettings)}
+    layer = {key: value for key, value in run.settings().items() if key in keys_of(DataSettings)}
     settings = build(DataSettings, layer, problems)
     assert settings is not None, problems
     dataset = load_dataset(settings)

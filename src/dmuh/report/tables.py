@@ -12,8 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dmuh.errors import RunError
-from dmuh.files import read_json
+from dmuh.documents import file_digest, read_document
+from dmuh.errors import FormatError, RunError
 
 Row = dict[str, str]  # a line of results.csv
 _COLUMNS = ("bits", "seed")  # axes that are no rows
@@ -67,9 +67,12 @@ def read_results(folder: Path) -> tuple[list[Row], list[dict[str, Any]]]:
     results, tables = folder / "results.csv", folder / "tables.json"
     if not results.is_file() or not tables.is_file():
         raise RunError(f"{folder} holds no results: expected a folder made by dmuh bench")
+    about = read_document(tables, "dmuh tables")
+    if file_digest(results) != about["results"]:
+        raise FormatError(f"{results} was altered since dmuh bench wrote it: run the same dmuh bench again")
     csv.field_size_limit(2**24)
     with results.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file)), read_json(tables)
+        return list(csv.DictReader(file)), about["tables"]
 
 
 def make_tables(rows: Sequence[Row], tables: Sequence[dict[str, Any]]) -> list[ResultTable]:

@@ -145,10 +145,10 @@ def begun(run: Run, config: Config, data: Dataset, split: Split, resume: bool) -
         log.warning(problem)
     with run.locked():
         if not (resume and run.started):
-            run.begin(config)
+            run.begin(config, split, data)
+        elif not run.same_images(data, split):
+            raise RunError(f"{run.path} was begun with other image files of these names: begin anew in another folder")
         run.save_data_summary(summary.to_dict())
-        if not run.split_file.is_file():
-            split.save(run.split_file, data.fingerprint())
         yield
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from dmuh.activations import CACHED, Counting, ImageInputs, Inputs, open_inputs, uncounted
 from dmuh.backbones import create_backbone
-from dmuh.config import Config, read_toml
+from dmuh.config import Config
 from dmuh.datasets import Dataset, load_dataset
-from dmuh.errors import ConfigError, DataError, RunError
+from dmuh.errors import ConfigError, DataError
 from dmuh.images import Augment, BadImages, OnBadImage
 from dmuh.machine import keep_freed_memory
 from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch, configure
@@ -256,9 +256,7 @@ def _split(config: Config, data: Dataset) -> Split:
 
 def config_of(run: Run) -> Config:
     """Return the settings that a run was begun with."""
-    if not run.started:
-        raise RunError(f"{run.path} holds no run")
-    return configure(read_toml(run.config_file))
+    return configure(run.settings())
 
 
 def _fresh_network(config: Config, data: Dataset) -> HashNetwork:
