@@ -2,6 +2,7 @@ import dataclasses
 import importlib.util
 import math
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dmuh.backbones import create_backbone
 from dmuh.codes import Codes
 from dmuh.config import TrainingSettings
 from dmuh.encoder import Hasher
-from dmuh.errors import CollapseError, ConfigError, DataError, DivergenceError, RunError
+from dmuh.errors import CollapseError, ConfigError, DataError, DivergenceError, DmuhError, FormatError, RunError
 from dmuh.evaluation import evaluate_run
 from dmuh.images import read_pixels
 from dmuh.methods import METHODS, Objective, configure
@@ -146,6 +148,94 @@ def test_resume_with_other_data_is_refused(digits, tmp_path):
     changed = dataclasses.replace(digits, images=255 - digits.images)
     with pytest.raises(Exception, match="other images or labels"):
         train(configure(SMALL), tmp_path / "run", dataset=changed, resume=True)
+
+
+def stopped(config, folder: Path, dataset=None, after: int = 2) -> Run:
+    """A run that was interrupted behind an epoch."""
+
+    def stop(step: Progress) -> None:
+        if step.epoch > after:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(config, folder, dataset=dataset, progress=stop)
+    return Run(folder)
+
+
+def photo_folder(root: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for n in range(48):
+        file = root / "photos" / f"class {n % 2}" / f"{n:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(n % 2 * 100, 100 + n % 2 * 100, (16, 16, 3), np.uint8)).save(file)
+    return root / "photos"
+
+
+def test_photographs_that_were_replaced_under_their_names_are_noticed(tmp_path):
+    photos = photo_folder(tmp_path)
+    config = configure(SMALL, {"dataset": "folder", "data": str(photos), "backbone": "smallconv"})
+    run = stopped(config, tmp_path / "run")
+    shutil.copytree(run.path, tmp_path / "other")
+    moved = shutil.copytree(photos, tmp_path / "moved", copy_function=shutil.copyfile)  # with other times
+    same_files = dataclasses.replace(config, data=dataclasses.replace(config.data, data=str(moved)))
+    assert train(same_files, run.path, resume=True).finished
+    for file in moved.rglob("*.png"):
+        Image.effect_noise((16, 16), 50).save(file)
+    with pytest.raises(RunError, match="begun with other image files of these names"):
+        train(same_files, tmp_path / "other", resume=True)
+
+
+def test_the_settings_of_a_run_cannot_change_but_for_where_it_lies(digits, tmp_path):
+    run = stopped(configure(SMALL), tmp_path / "run", digits)
+    text = run.config_file.read_text()
+    run.config_file.write_text(text.replace("lr = 0.", "lr = 0.0"))
+    with pytest.raises(RunError, match=r"config\.toml was altered since the run began"):
+        config_of(run)
+    run.config_file.write_text(text.replace('device = "auto"', 'device = "cpu"'))
+    assert train(config_of(run), run.path, dataset=digits, resume=True).finished
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "metrics.jsonl", "run.json", "split.safetensors"])
+def test_a_file_of_another_run_is_refused_when_it_goes_on(digits, tmp_path, name):
+    run, other = (stopped(configure(SMALL, {"seed": n}), tmp_path / str(n), digits) for n in (0, 1))
+    shutil.copy(other.path / name, run.path / name)
+    with pytest.raises(DmuhError, match=r"another run|not of this run|altered since|another split"):
+        train(config_of(run), run.path, dataset=digits, resume=True)
+
+
+def test_the_model_and_the_codes_of_another_run_are_not_taken_for_its_own(finished, digits, tmp_path, caplog):
+    other = train(configure(SMALL, {"seed": 1}), tmp_path / "other", dataset=digits)
+    theirs = evaluate_run(other, digits).metrics.map
+    run = Run(shutil.copytree(finished.path, tmp_path / "run"))
+    ours = evaluate_run(run, digits).metrics.map
+    assert ours != theirs
+    for file in (run.query_codes, run.database_codes):
+        shutil.copy(other.path / file.name, file)
+    assert evaluate_run(run, digits).metrics.map == ours
+    assert "holds codes of another model or of other images; the images are encoded again" in caplog.text
+    shutil.copy(other.path / "evaluation.json", run.path)
+    with pytest.raises(FormatError, match="is of another model than this run's"):
+        run.evaluation()
+    shutil.copy(other.path / "model.safetensors", run.path)
+    with pytest.raises(RunError, match="belongs to another run"):
+        run.load_model()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "metrics.jsonl", "evaluation.json", "model.onnx"])
+def test_a_folder_with_files_of_others_is_refused(digits, tmp_path, name):
+    (tmp_path / name).write_text("years of work")
+    with pytest.raises(RunError, match=f"holds no run but has {name}, which it would replace: choose another folder"):
+        train(configure(SMALL), tmp_path, dataset=digits)
+    assert (tmp_path / name).read_text() == "years of work"
+    assert not (tmp_path / "config.toml").exists()
+
+
+def test_what_a_kill_left_of_a_checkpoint_is_cleared_away(digits, tmp_path):
+    run = stopped(configure(SMALL), tmp_path / "run", digits)
+    torn = run.path / ".checkpoint.safetensors.dmuh-0a1b2c3d.safetensors"
+    torn.write_bytes(b"half")
+    train(config_of(run), run.path, dataset=digits, resume=True)
+    assert not torn.exists()
 
 
 def test_config_of_a_run_is_the_one_it_was_begun_with(finished):

@@ -49,7 +49,7 @@ def evaluate_run(
     config = config_of(run)
     custom = bool(rules)
     rules.setdefault("topk", protocol_of(config.protocol, config.data.dataset).topk)
-    split = Split.load(run.split_file, dataset.fingerprint())
+    split = run.load_split(dataset)
     kept = _kept_codes(run)
     if kept is None:
         if not run.same_images(dataset, split):

@@ -149,6 +149,13 @@ class Run:
         about = self._about()
         return hashlib.sha256(f"{about['settings']} {about['split']}".encode()).hexdigest()
 
+    def load_split(self, dataset: Dataset) -> Split:
+        """Return which images of the data set train, ask and answer; the split of another run is refused."""
+        split = Split.load(self.split_file, dataset.fingerprint())
+        if self._run_file.is_file() and split.digest() != self._about()["split"]:
+            raise RunError(f"{self.split_file} belongs to another run: put this run's own back")
+        return split
+
     def same_images(self, dataset: Dataset, split: Split) -> bool:
         """Return whether the image files are those that the run began with, by sizes, times and a few contents."""
         if not self._run_file.is_file():
@@ -196,7 +203,10 @@ class Run:
     def cut_logs(self, done: int) -> None:
         """Cut the lines of epochs beyond the first `done` off the logs."""
         for journal in map(self._journal, ("metrics.jsonl", "trace.jsonl")):
-            journal.write(line for line in journal.lines() if line["epoch"] <= done)
+            kept = [line for line in journal.lines() if line["epoch"] <= done]
+            if len(kept) < done:
+                raise FormatError(f"{journal.path} has {len(kept)} lines of {done} epochs: it was cut short")
+            journal.write(kept)
 
     def save_model(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
         """Write the trained networks; with that the run is finished and its checkpoint goes."""

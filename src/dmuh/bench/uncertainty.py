@@ -12,7 +12,6 @@ from dmuh.export import Both, to_onnx
 from dmuh.images import BadImages, ImageReader, OnBadImage
 from dmuh.inference import OnnxNetwork
 from dmuh.network import HashNetwork, TorchNetwork, choose_device, load_networks
-from dmuh.protocols import Split
 from dmuh.runs import Run
 from dmuh.trainer import config_of
 
@@ -34,7 +33,7 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     u        the percentiles of the uncertainty over bits and over images
     """
     config = config_of(run)
-    split = Split.load(run.split_file, dataset.fingerprint())
+    split = run.load_split(dataset)
     network, doubt = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
         network, dataset, split.query, keep=config.network.freeze == "all", mirrored=split.query[:0],

@@ -164,15 +164,13 @@ def _service(
 def _training_images(path: Path, data: Path | None) -> "Images":
     """Return some of the images that a run was trained on."""
     with needs_torch("exporting 8-bit numbers"):
-        from dmuh.config import read_toml
         from dmuh.datasets import load_dataset
         from dmuh.methods import configure
-        from dmuh.protocols import Split
         from dmuh.runs import Run
         from dmuh.trainer.measuring import spread
 
     run = Run(path)
     run.load_model()  # says what is wrong with the folder, if anything is
-    images = load_dataset(configure(read_toml(run.config_file), console.given(data=data)).data)
-    train = Split.load(run.split_file, images.fingerprint()).train
+    images = load_dataset(configure(run.settings(), console.given(data=data)).data)
+    train = run.load_split(images).train
     return images.take(spread(train, _CALIBRATED))

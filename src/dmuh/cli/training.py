@@ -131,11 +131,13 @@ def demo(
         from dmuh.collection import Collection
         from dmuh.datasets import load_dataset
         from dmuh.datasets.folder import write_folder
+        from dmuh.report.markup import refuse_foreign_page
         from dmuh.report.page import write_run_page
         from dmuh.runs import Run
 
     tell = (lambda _: None) if as_json else say
-    run = Run(out / "run")
+    run, page = Run(out / "run"), out / "index.html"
+    refuse_foreign_page(page)
     settings = _settings(run, {"epochs": epochs}, None, "", resume=True)
     images = load_dataset(settings.data)
     tell(f"1/4  training {settings.method} with {settings.network.bits} bits on digits, {epochs} epochs …")
@@ -150,7 +152,6 @@ def demo(
     index.search(evaluation.query, 10)
     seconds = time.perf_counter() - began
     tell(f"3/4  {len(evaluation.query):,} queries asked {len(index):,} images for their 10 nearest in {seconds:.3f} s")
-    page = out / "index.html"
     write_run_page(run, images, evaluation.query, evaluation.database, page)
     tell(f"4/4  the page is at {page.absolute()}")
     if as_json:

@@ -22,10 +22,9 @@ from dmuh.config import DataSettings, build, keys_of
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.errors import DmuhError
 from dmuh.files import write_text, written_whole
-from dmuh.protocols import Split
 from dmuh.report import figures, tables
 from dmuh.report.figures import Drawing
-from dmuh.report.markup import figure, page, section
+from dmuh.report.markup import figure, page, refuse_foreign_page, section
 from dmuh.report.tables import ResultTable, Row
 from dmuh.report.thumbnails import Tile, contact_sheet, data_uri
 from dmuh.runs import Run
@@ -62,6 +61,7 @@ def write_report(folders: Sequence[Path], out: Path, title: str = "") -> None:
 
     Files: index.html; tables/NAME.md, .tex and .csv; figures/NAME.svg, NAME-dark.svg and NAME.png; results-BENCH.csv.
     """
+    refuse_foreign_page(out / "index.html")
     benches = [Bench(folder, name, *tables.read_results(folder)) for folder, name in _named(folders).items()]
     sections = [_header(title or "Results", benches)]
     for bench in benches:
@@ -288,7 +288,7 @@ def _dataset(run: Run) -> Dataset:
     settings = build(DataSettings, layer, problems)
     assert settings is not None, problems
     dataset = load_dataset(settings)
-    Split.load(run.split_file, dataset.fingerprint())  # says so if these are others by now
+    run.load_split(dataset)  # says so if these are others by now
     return dataset
 
 

@@ -4,8 +4,19 @@ import base64
 import html
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 
+from dmuh.errors import DataError
 from dmuh.report.figures import Drawing
+
+_OURS = '<meta name="generator" content="dmuh">'
+_HEAD = 1000  # characters of a page within which that stands
+
+
+def refuse_foreign_page(file: Path) -> None:
+    """Raise if there is a page that dmuh did not write, so that it is not replaced."""
+    if file.exists() and _OURS.encode() not in file.read_bytes()[:_HEAD]:
+        raise DataError(f"{file} was not written by this dmuh: nothing is replaced, so choose another --out")
 
 
 def page(title: str, sections: Sequence[str]) -> str:
@@ -14,7 +25,7 @@ def page(title: str, sections: Sequence[str]) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="color-scheme" '
-        f'content="light dark">\n<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n'
+        f'content="light dark">\n{_OURS}\n<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n'
         f"<main>\n{''.join(sections)}</main>\n</html>\n"
     )
 

@@ -12,7 +12,7 @@ from dmuh.datasets import Dataset
 from dmuh.files import write_text
 from dmuh.index import HammingIndex
 from dmuh.report import figures
-from dmuh.report.markup import figure, page, section
+from dmuh.report.markup import figure, page, refuse_foreign_page, section
 from dmuh.report.thumbnails import data_uri
 from dmuh.runs import Run
 
@@ -22,6 +22,7 @@ _CHANGES = " The distance between the network and its momentum copy is large whe
 
 def write_run_page(run: Run, dataset: Dataset, query: Codes, database: Codes, path: Path) -> None:
     """Write the page of a run that was evaluated; the ids of both codes are positions in the data set."""
+    refuse_foreign_page(path)
     evaluation, metrics, trace = run.evaluation(), run.metrics(), run.trace()
     about = run.load_model().metadata
     copied = bool(trace) and "uncertainty" in trace[0]

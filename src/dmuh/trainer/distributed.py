@@ -156,7 +156,7 @@ def check_split(run: Run, data: Dataset, split: Split) -> None:
     """Raise unless the run folder is there and was begun with this split of these data."""
     if not run.split_file.is_file():
         raise RunError(f"{run.path} is not seen by all processes: it must lie where all of them can read it")
-    if Split.load(run.split_file, data.fingerprint()).digest() != split.digest():
+    if run.load_split(data).digest() != split.digest():
         raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
 
 
