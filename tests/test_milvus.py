@@ -314,7 +314,10 @@ def test_commands(digit_run, photos, milvus_address, tmp_path):
     dmuh("index", digit_run.path, photos, "--dataset", "folder", "--out", folder)
     for _ in range(2):  # the second time nothing is missing
         assert "20 images indexed" in dmuh("index", folder, "--index", milvus_address).stdout
-    query = photos / "ones" / "03.png"
+    query, other = photos / "ones" / "03.png", tmp_path / "other"
+    dmuh("index", digit_run.path, photos / "ones", "--out", other)
+    for command in (("index", other), ("search", other, query)):
+        assert "holds the codes of another index: give another address" in refused(*command, "--index", milvus_address)
     alone, by_milvus = (
         json.loads(dmuh("search", folder, query, "-k", 20, "--json", *engine).stdout)[0]["matches"]
         for engine in ([], ["--index", milvus_address])

@@ -64,9 +64,17 @@ def killed_again_and_again(folder, shards, n, seconds, most):
     return most
 
 
-@pytest.mark.parametrize(("n", "seconds"), [(1000, 0.1), pytest.param(100_000, 0.0, marks=pytest.mark.slow)])
-def test_killed_at_random_nothing_is_twice_and_nothing_missing(n, seconds, tmp_path):
-    assert killed_again_and_again(tmp_path, 8, n, seconds, most=4 if n < 10_000 else 10) > 0
+@pytest.mark.parametrize(
+    ("n", "shards", "seconds", "kills"),
+    [
+        (1000, 8, 0.1, 4),
+        pytest.param(100_000, 8, 0.0, 10, marks=pytest.mark.slow),
+        pytest.param(12_000, 60, 0.4, 50, marks=pytest.mark.slow, id="50 kills"),
+    ],
+)
+def test_killed_at_random_nothing_is_twice_and_nothing_missing(n, shards, seconds, kills, tmp_path):
+    done = killed_again_and_again(tmp_path, shards, n, seconds, most=kills)
+    assert done == kills if kills == 50 else done > 0
     same(Shards(tmp_path).merge(), projecting_hasher().encode(noisy_images(n).images))
     assert not list(tmp_path.glob(".shard-*"))
 

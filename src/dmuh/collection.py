@@ -113,6 +113,10 @@ class Collection:
             raise FormatError(f"{self.codes_file} does not belong to {self._about_file}: index the images again")
         return Codes.load(self.codes_file, of=about["model_digest"])
 
+    def codes_digest(self) -> str:
+        """Return what tells these codes from others."""
+        return str(self._about()["codes"])
+
     def model(self) -> tuple[Path, str]:
         """Return the run folder that made the codes, and the digest of its weights."""
         about = self._about()

@@ -31,7 +31,7 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
     value = _parsed(path, kind)
     if value.get(_KIND) != kind:
         raise FormatError(
-            f"{path} holds {value.get(_KIND) or 'something that this dmuh did not write'}, expected {kind}"
+            f"{path} holds {value.get(_KIND) or 'something that this version of dmuh did not write'}, expected {kind}"
         )
     if value.pop(_CHECKSUM, None) != digest_of(value):
         raise FormatError(f"{path} was altered after it was written: its checksum does not fit")

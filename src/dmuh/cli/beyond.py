@@ -59,11 +59,14 @@ def encode_shards(
         say(f"{len(mine)} shards encoded in {out}; {rest}")
 
 
-def open_milvus(address: str) -> "MilvusIndex":
-    """Open the index at an address such as milvus:codes.db."""
+def open_milvus(address: str, folder: Path) -> "MilvusIndex":
+    """Open the index of a folder's codes at an address such as milvus:codes.db."""
+    from dmuh.collection import Collection
     from dmuh.index import MilvusIndex
+    from dmuh.shards import Shards
 
-    return MilvusIndex(address)
+    shards = Shards(folder)
+    return MilvusIndex(address, of=shards.manifest().digest() if shards.exists else Collection(folder).codes_digest())
 
 
 def fill_milvus(address: str, folder: Path) -> "MilvusIndex":
@@ -71,7 +74,7 @@ def fill_milvus(address: str, folder: Path) -> "MilvusIndex":
     from dmuh.collection import Collection
     from dmuh.shards import Shards
 
-    opened = open_milvus(address)
+    opened = open_milvus(address, folder)
     if Shards(folder).exists:
         with counting_bar("loading", None) as progress:
             Shards(folder).fill(opened, progress)

@@ -146,7 +146,7 @@ def search(
     if sheet and sheet.suffix.lower() != ".png":
         raise ConfigError(f"--sheet must be a .png file, got {sheet}")
     whole, shards = Collection(index_folder), Shards(index_folder)
-    searched = whole.load_index() if engine is None else open_milvus(engine)
+    searched = whole.load_index() if engine is None else open_milvus(engine, index_folder)
     collection = shards if shards.exists and not whole.exists else whole
     path, digest = collection.model()
     hasher = Hasher.load(model or path)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
-from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
+from dmuh.errors import ConfigError, DataError, EngineError, InputError, MissingExtraError
 from dmuh.index.hamming import IdsLike, Matches, Neighbourhoods, as_ids
 
 Answer = TypeVar("Answer")
@@ -29,7 +29,7 @@ _ANSWERS = 500_000  # that are asked for together, which bounds the size of a me
 _IDS = 5_000  # ids that are named in one expression
 _LABELS, _LABEL_LENGTH = 64, 256  # labels an image at most, and bytes a label
 _CALM = {"grpc.keepalive_time_ms": 3_600_000}  # the embedded engine ends connections that ask often if it lives
-_ABOUT = "dmuh codes of {} bits"
+_ABOUT = re.compile(r"dmuh codes of (\d+) bits(?: of (\w+))?")
 
 
 class MilvusIndex:
@@ -38,7 +38,8 @@ class MilvusIndex:
     `address` is milvus: and a file that ends in .db, which is searched in this process, or the URL of a server. Codes
     are kept in vectors of a multiple of 8 bits, the spare ones zero. `kind` is BIN_FLAT, which compares all codes, or
     BIN_IVF_FLAT, which compares those of the `probes` nearest of `lists` cells, for a new collection. What was added or
-    removed is seen by the next search. No call takes much longer than `timeout` seconds.
+    removed is seen by the next search. No call takes much longer than `timeout` seconds. `of` is a word for
+    what a new collection belongs to; a collection that belongs to something else is refused.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class MilvusIndex:
         lists: int = 1024,
         probes: int = 32,
         timeout: float = 30.0,
+        of: str = "",
     ) -> None:
         if kind not in _KINDS:
             raise ConfigError(f"the kind of a Milvus index must be {' or '.join(_KINDS)}, got {kind}")
@@ -61,7 +63,7 @@ class MilvusIndex:
             if kind != "BIN_FLAT":
                 raise ConfigError(f"the Milvus of one file has BIN_FLAT alone: {kind} needs a server")
             Path(self._where).absolute().parent.mkdir(parents=True, exist_ok=True)
-        self._name = collection
+        self._name, self._of = collection, of
         self._kind, self._lists, self._probes = kind, lists, probes
         self._timeout = timeout
         try:
@@ -248,7 +250,8 @@ class MilvusIndex:
 
     def _create(self, n_bits: int) -> None:
         types, client = self._library.DataType, self._client
-        schema = client.create_schema(auto_id=False, description=_ABOUT.format(n_bits))
+        about = f"dmuh codes of {n_bits} bits" + (f" of {self._of}" if self._of else "")
+        schema = client.create_schema(auto_id=False, description=about)
         schema.add_field("id", types.INT64, is_primary=True)
         schema.add_field("code", types.BINARY_VECTOR, dim=8 * -(-n_bits // 8))
         schema.add_field(
@@ -274,9 +277,13 @@ class MilvusIndex:
         if not self._client.has_collection(self._name, timeout=self._timeout):
             return None
         about = self._client.describe_collection(self._name, timeout=self._timeout)["description"]
-        found = re.fullmatch(_ABOUT.format(r"(\d+)"), about)
+        found = _ABOUT.fullmatch(about)
         if found is None:
             raise EngineError(f"the collection {self._name} of {self._where} was not made by dmuh: name another")
+        if self._of and found[2] and found[2] != self._of:
+            raise DataError(
+                f"the collection {self._name} of {self._where} holds the codes of another index: give another address"
+            )
         return int(found[1])
 
     def _check_width(self, codes: Codes) -> None:
