@@ -1,7 +1,9 @@
 import json
 import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,20 @@ def test_train_on_a_list_with_several_labels(photos, tmp_path):
     items = [json.loads(line) for line in (tmp_path / "codes" / "items.jsonl").read_text().splitlines()]
     assert items[1]["metadata"] == {"image_id": "1", "caption": "number 1"}
     assert items[1]["labels"] == ["red", "round"]
+
+
+def test_a_run_goes_on_where_its_photographs_were_moved_to(photos, tmp_path):
+    moved, out = tmp_path / "moved", tmp_path / "run"
+    shutil.copytree(photos, tmp_path / "photos")
+    command = [sys.executable, "-m", "dmuh.cli", "train", "--dataset", "folder", "--data", tmp_path / "photos", *FAST]
+    process = subprocess.Popen([*map(str, command), "--epochs", "100", "--out", str(out)], stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (out / "checkpoint.safetensors").exists():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    (tmp_path / "photos").rename(moved)
+    assert "does not exist" in refused("train", "--out", out, "--resume")
+    assert "MAP" in dmuh("train", "--out", out, "--resume", "--data", moved).stdout
 
 
 def test_resume_takes_the_run_up_and_refuses_other_settings(run, photos):

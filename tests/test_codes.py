@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from dmuh.codes import Codes, less_certain_than, uncertainty_percentiles
 from dmuh.errors import DtypeError, FormatError, InputError
+from dmuh.files import save_arrays
 
 WIDTHS = (1, 12, 63, 64, 65, 128)
 reals = st.floats(allow_nan=False, width=32) | st.sampled_from([0.0, -0.0, np.inf, -np.inf])
@@ -187,3 +188,23 @@ def test_less_certain_than_is_the_share_of_images_below():
         assert less_certain_than(value, percentiles) == pytest.approx(100 * (unsure < value).mean(), abs=1.01)
     assert [less_certain_than(value, [0.5] * 101) for value in (0.4, 0.5, 0.6)] == [0, 0, 99]
     assert uncertainty_percentiles(None) is uncertainty_percentiles([]) is None
+
+
+def test_codes_of_something_else_and_crafted_ones_are_refused(tmp_path):
+    made = Codes.from_outputs([[1.0, -1.0]])
+    made.save(tmp_path / "codes", of="a model")
+    assert len(Codes.load(tmp_path / "codes", of="a model")) == len(Codes.load(tmp_path / "codes")) == 1
+    with pytest.raises(FormatError, match="holds codes of another model or of other images"):
+        Codes.load(tmp_path / "codes", of="another")
+    bits, ids = np.zeros((2, 1), np.uint8), np.arange(2)
+    for arrays, about in (
+        ({"bits": bits}, {"n_bits": 2}),
+        ({"bits": bits, "ids": ids}, {}),
+        ({"bits": bits, "ids": ids}, {"n_bits": "2"}),
+        ({"bits": bits, "ids": ids}, {"n_bits": 200}),
+        ({"bits": bits, "ids": ids[:1]}, {"n_bits": 2}),
+        ({"bits": bits, "ids": ids, "uncertainty": np.zeros((2, 9), np.float32)}, {"n_bits": 2}),
+    ):
+        save_arrays(tmp_path / "crafted", "dmuh codes", 1, arrays, about)
+        with pytest.raises(FormatError, match="does not hold codes as this dmuh writes them"):
+            Codes.load(tmp_path / "crafted")

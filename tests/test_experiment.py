@@ -473,3 +473,14 @@ def test_rows_stand_in_the_order_of_the_file_also_where_a_run_is_shared_with_an_
     about = {"name": "gamma", "title": "", "published": "", "axes": {"gamma": [0.2, 0.5, 1.0, 3.0], "bits": [12]}}
     (table,) = make_tables(rows, [about])
     assert table.rows == ["0.2", "1", "3"]
+
+
+def test_a_page_that_dmuh_did_not_write_is_not_replaced(bench, tmp_path):
+    page = tmp_path / "index.html"
+    page.write_text("<title>my home page</title>")
+    assert "was not written by this dmuh: nothing is replaced" in refused("report", bench, "--out", tmp_path)
+    assert "was not written by this dmuh" in refused("demo", "--out", tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["index.html"]
+    page.unlink()
+    for _ in range(2):  # its own is
+        dmuh("report", part_of(bench, tmp_path / f"bench {_}", "limits"), "--out", tmp_path)

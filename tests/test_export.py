@@ -178,3 +178,13 @@ def test_an_export_runs_on_the_cpu_alone(bundle):
     Hasher.load(bundle, "cpu")
     with pytest.raises(ConfigError, match="exported for the CPU, got device 'cuda'"):
         Hasher.load(bundle, "cuda")
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.onnx"])
+def test_files_that_dmuh_did_not_write_are_not_replaced(digit_run, bundle, tmp_path, name):
+    (tmp_path / name).write_text('{"years": "of work"}')
+    assert f"has {name}, but not as this dmuh writes" in refused("export", digit_run.path, "--out", tmp_path)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ['{"years": "of work"}']
+    other = shutil.copytree(bundle, tmp_path / "again")
+    dmuh("export", digit_run.path, "--out", other)  # its own are
+    assert Hasher.load(other).n_bits == 20

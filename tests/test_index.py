@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmuh.codes import Codes
-from dmuh.errors import InputError
+from dmuh.errors import FormatError, InputError
+from dmuh.files import load_arrays, save_arrays
 from dmuh.index import HammingIndex
 
 WIDTHS = (1, 12, 63, 64, 65, 128, 200)
@@ -135,6 +136,52 @@ def test_an_index_comes_back_from_its_file(tmp_path, n_bits, n):
     ):
         np.testing.assert_array_equal(one, other)
     assert len(back.add(Codes.from_outputs(np.ones((1, n_bits)), ids=[1000]))) == n + 1
+
+
+CRAFTED = {
+    "starts beyond the ids": {"starts": lambda a: a * 1000},
+    "starts that fall": {"starts": lambda a: a[::-1].copy()},
+    "starts before the first": {"starts": lambda a: a - 5},
+    "too few starts": {"starts": lambda a: a[:-1]},
+    "no starts": {"starts": lambda a: a[:0]},
+    "fewer ids": {"ids": lambda a: a[:-1]},
+    "ids that are fractions": {"ids": lambda a: a.astype(np.float64)},
+    "starts in two dimensions": {"starts": lambda a: a.reshape(1, -1)},
+    "words of another width": {"words": lambda a: a.astype(np.int64)},
+    "one row of words too many": {"words": lambda a: np.concatenate([a, a])},
+    "ones beyond the code": {"words": lambda a: a | np.int32(1 << 20)},
+    "words in one dimension": {"words": lambda a: a[0]},
+}
+
+
+@pytest.mark.parametrize("change", CRAFTED.values(), ids=CRAFTED)
+def test_an_index_with_a_fitting_checksum_that_would_crash_is_refused(tmp_path, change):
+    """Kernels trust what is in an index: what `save` could not have written must not come to them."""
+    HammingIndex().add(to_codes([1, 1, 2, 3, 3, 3], 12)).save(tmp_path / "whole")
+    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 1).arrays)
+    arrays |= {name: alter(arrays[name]) for name, alter in change.items()}
+    save_arrays(tmp_path / "crafted", "dmuh index", 1, arrays, {"n_bits": 12})
+    with pytest.raises(FormatError, match="does not hold an index as this dmuh writes it"):
+        HammingIndex.load(tmp_path / "crafted")
+
+
+@pytest.mark.parametrize("n_bits", [None, 0, -3, 1.5, "12", 13, 40])
+def test_an_index_whose_length_is_made_up_is_refused(tmp_path, n_bits):
+    words = np.array([[1, 4095]], np.int32) if n_bits != 13 else np.array([[1, 1 << 14]], np.int32)
+    arrays = {"words": words, "ids": np.arange(2), "starts": np.empty(0, np.int64)}
+    save_arrays(tmp_path / "crafted", "dmuh index", 1, arrays, {"n_bits": n_bits})
+    with pytest.raises(FormatError, match="does not hold an index"):
+        HammingIndex.load(tmp_path / "crafted")
+    save_arrays(tmp_path / "without", "dmuh index", 1, {"words": words}, {"n_bits": 12})
+    with pytest.raises(FormatError, match="does not hold an index"):
+        HammingIndex.load(tmp_path / "without")
+
+
+def test_an_index_of_other_codes_is_refused(tmp_path):
+    HammingIndex().add(to_codes([1], 12)).save(tmp_path / "index", of="these codes")
+    assert len(HammingIndex.load(tmp_path / "index", of="these codes")) == len(HammingIndex.load(tmp_path / "index"))
+    with pytest.raises(FormatError, match="an index of other codes"):
+        HammingIndex.load(tmp_path / "index", of="others")
 
 
 def test_an_index_that_was_never_filled_finds_nothing_at_any_width(tmp_path):
