@@ -17,10 +17,12 @@ pytestmark = pytest.mark.slow
 COMMAND = [sys.executable, "-m", "dmuh.cli", "train", "--no-evaluate", "--out"]
 COMMON = ["--bits", "12", "--query", "5", "--set", "batch_size=20"]
 FROZEN = ["--backbone", "efficientnet-lite0", "--set", "image_size=32"]
+STAGES = ["--backbone", "efficientnet-lite0", "--freeze", "stage4", "--set", "image_size=64", "--set", "augment=flip"]
+STAGES += ["--set", "optimizer=adamw", "--set", "lr=0.001"]
 DEEP = ["--epochs", "40", "--train", "20"]
 KINDS = {
     "dmuh from scratch": [*DEEP, "--set", "image_size=16"],
-    "dmuh, stages trained": [*FROZEN, "--epochs", "25", "--train", "10", "--freeze", "stage4", "--set", "augment=flip"],
+    "dmuh, stages trained": [*STAGES, "--epochs", "25", "--train", "10"],
     "dmuh, frozen": [*FROZEN, *DEEP, "--epochs", "150", "--freeze", "all", "--set", "kernel=50"],
     "regu": [*DEEP, "--method", "regu", "--set", "image_size=16"],
     "csq": [*DEEP, "--method", "csq", "--set", "image_size=16"],
