@@ -138,6 +138,8 @@ def _service(
     if not hasher.takes_images:
         raise ConfigError(f"{model} takes feature vectors, and only images can be served")
     place = filling.Place(state or index or cast(Path, images) / ".dmuh")
+    if images is not None:
+        place.check_apart(images)
 
     def busy() -> None:
         raise RunError(f"another process serves {place.path}")

@@ -6,29 +6,22 @@ has a checksum, which is looked at whenever the row is read.
 """
 
 import json
-import logging
 import os
-import sqlite3
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmuh.codes import Codes
-from dmuh.errors import CatalogueError, DmuhError, FormatError, RequestError
-from dmuh.server.layout import IMAGE, code_checksum, image_checksum, note_checksum, path_checksum, prepare, write_note
-from dmuh.server.soundness import ALTERED, Seal, check_whole, fits
-
-log = logging.getLogger(__name__)
+from dmuh.server.database import Database
+from dmuh.server.layout import IMAGE, code_checksum, image_checksum, note_checksum, path_checksum, write_note
+from dmuh.server.soundness import fits
 
 _MANY = 65_536  # rows that are fetched together
-_WAIT = 5.0  # seconds for another program to end its change: less than a request may take
-_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _ROW = f"SELECT {IMAGE}, code, codes.checksum FROM images JOIN codes USING (id)"
 ORDERS = {"uncertainty": "uncertainty DESC, images.id", "id": "images.id"}
 
@@ -59,37 +52,12 @@ class Entry:
     stamp: int | None = None
 
 
-class Catalogue:
+class Catalogue(Database):
     """The images of one service; threads may share it. Use it as a context manager, or close it."""
 
     def __init__(self, file: Path, n_bits: int) -> None:
-        self.file = file
+        super().__init__(file)
         self.n_bits = n_bits
-        self._seal = Seal(file)
-        self._sound, self._changed = False, False
-        self._own = threading.local()
-        self._opened: list[sqlite3.Connection] = []
-        self._writing = threading.Lock()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._open()
-        except DmuhError as error:
-            self.close()
-            raise FormatError(f"{file} cannot be used as a catalogue: {error}") from error
-
-    def __enter__(self) -> "Catalogue":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file, in all threads."""
-        for connection in self._opened:
-            connection.close()
-        if self._sound and self._changed:
-            with suppress(OSError):  # where there is no room for it, the next start looks through the file
-                self._seal.write()
 
     def __len__(self) -> int:
         return int(self._one("SELECT count(*) FROM codes")[0])
@@ -106,24 +74,6 @@ class Catalogue:
             if self.about(key) != value:
                 with self.changing() as connection:
                     write_note(connection, key, value)
-
-    @contextmanager
-    def changing(self) -> Iterator[sqlite3.Connection]:
-        """Make one change of all that is done inside: it is on the disk afterwards, or nothing of it happened."""
-        connection = self._connection()
-        if connection.in_transaction:  # part of a larger change
-            yield connection
-            return
-        with self._writing, self._explained():
-            connection.execute("BEGIN IMMEDIATE")
-            before = connection.total_changes
-            try:
-                yield connection
-                connection.commit()
-                self._changed = self._changed or connection.total_changes > before
-            except BaseException:
-                connection.rollback()
-                raise
 
     def add(self, entries: Iterable[Entry], codes: Codes) -> list[int]:
         """Add images, all or none; the ids of the codes are not looked at. Returns the images' ids."""
@@ -213,7 +163,7 @@ class Catalogue:
         values = () if label is None else (label,)
         with self._explained(), closing(self._connection().execute(query, values)) as rows:
             while many := rows.fetchmany(_MANY):
-                self._check(all([fits(code_checksum, row) for row in many]))
+                self._check(all(map(fits, repeat(code_checksum), many)))
                 own_ids, own_codes, _ = zip(*many, strict=True)
                 ids.append(np.array(own_ids, np.int64))
                 bits.append(b"".join(own_codes))
@@ -243,69 +193,6 @@ class Catalogue:
             self._check(fits(image_checksum, found[:9]) and fits(code_checksum, (found[0], *found[9:])))
             rows.append(Row._make((*found[:8], found[9])))
         return rows
-
-    def _read(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        with self._explained():
-            return self._connection().execute(query, values).fetchall()
-
-    def _one(self, query: str, values: tuple[Any, ...] = ()) -> Any:
-        return self._read(query, values)[0]
-
-    def _check(self, sound: bool) -> None:
-        if not sound:
-            raise self._damaged(ALTERED)
-
-    def _damaged(self, reason: str) -> CatalogueError:
-        """Return the error that a request gets; where the file is, the log says alone."""
-        self._sound = False  # no seal says otherwise to the next start
-        log.error("%s: %s", self.file, reason)
-        return CatalogueError(500, f"the catalogue cannot be used: {reason}")
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn what SQLite says into a sentence."""
-        try:
-            yield
-        except sqlite3.ProgrammingError:  # a mistake of dmuh's own
-            raise
-        except sqlite3.DatabaseError as error:
-            code = getattr(error, "sqlite_errorcode", None)
-            if code is None:  # Python found a text that is not UTF-8
-                raise self._damaged(ALTERED) from error
-            if code & 0xFF in _BUSY:
-                said = "another program is changing the catalogue: try again in a moment"
-                raise RequestError(503, said) from error
-            if code in _FULL:
-                raise RequestError(507, f"there is no room left for the catalogue: {error}") from error
-            raise self._damaged(" ".join(str(error).split())) from error
-        except UnicodeDecodeError as error:  # SQLite says what is wrong with a text, and shows it
-            raise self._damaged(ALTERED) from error
-
-    def _connection(self) -> sqlite3.Connection:
-        """Return this thread's own connection."""
-        if not hasattr(self._own, "connection"):
-            with self._explained():
-                connection = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False, timeout=_WAIT)
-                self._opened.append(connection)
-                connection.execute("PRAGMA trusted_schema = OFF")  # nothing in a file may run by being read
-                connection.execute("PRAGMA synchronous = FULL")
-                self._own.connection = connection
-        return self._own.connection  # type: ignore[no-any-return]
-
-    def _open(self) -> None:
-        """Lay out a new file, or check that this one is a catalogue, as it was written."""
-        self._seal.check_present()
-        sealed = self._seal.fits()
-        with self._explained():
-            self._connection().execute("PRAGMA journal_mode = WAL")
-            with self.changing() as connection:
-                converted = prepare(connection)
-                if not (sealed or converted):
-                    check_whole(connection)
-            if converted:
-                with suppress(sqlite3.OperationalError):  # where there is no room, the old rows' space stays in it
-                    connection.execute("VACUUM")
-        self._sound, self._changed = True, converted or not sealed
 
 
 def _encoded(path: str) -> bytes:

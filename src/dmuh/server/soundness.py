@@ -47,8 +47,7 @@ class Seal:
             beside = next((file for file in (self.file, self.log) if _filled(file)), None)
             if beside is not None:
                 raise FormatError(
-                    f"{self.catalogue} is missing or empty, but {beside.name} is left of it: put the catalogue back, "
-                    "or give another --state"
+                    f"it is missing or empty, but {beside.name} is left of it: put it back, or give another --state"
                 )
 
     def fits(self) -> bool:
