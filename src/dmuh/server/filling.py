@@ -139,8 +139,8 @@ def take_collection(catalogue: Catalogue, collection: Collection, hasher: Hasher
         raise DataError(f"{catalogue.file} is of a folder, not of an index: give --images, or another --state")
     elif source != checksum:
         raise DataError(
-            f"{collection.path} was indexed again since it was served, and what was added and deleted through the "
-            "service belongs to what it was before: give another --state"
+            f"{collection.path} was indexed again since it was served, or {catalogue.file} is of another index: give "
+            "another --state, for what was added and deleted through the service belongs to the other one"
         )
     return as_path(catalogue.about("root") or "/")
 
