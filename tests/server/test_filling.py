@@ -312,7 +312,7 @@ def test_a_folder_that_is_not_there_any_more_empties_no_catalogue(folder, digit_
         folder.rename(tmp_path / "moved")
         folder.mkdir()
         for other in (folder, empty, tmp_path / "state"):
-            with pytest.raises(DataError, match=r"none of the 20 images that .* knows is in .*: is it mounted"):
+            with pytest.raises(DataError, match=r"none of the 20 images that .* knows is in .*: mount it, give "):
                 compare_folder(catalogue, other)
         assert len(catalogue) == 20
         assert catalogue.about("folder") == str(folder)

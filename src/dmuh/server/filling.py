@@ -172,8 +172,8 @@ def compare_folder(catalogue: Catalogue, root: Path) -> list[Found]:
     before, now = catalogue.about("folder"), as_text(Path(os.path.realpath(root)))
     if not found.keys() & known.keys() and len(known) >= (_MANY if before in (None, now) else 1):
         raise DataError(
-            f"none of the {len(known):,} images that {catalogue.file} knows is in {root}: is it mounted, and the "
-            f"folder that was served{f' ({before})' if before else ''}? Else give another --state"
+            f"none of the {len(known):,} images that {catalogue.file} knows is in {root}: mount it, give the folder "
+            f"that was served{f' ({before})' if before else ''}, or give another --state"
         )
     catalogue.note(source=_FOLDER, folder=now)
     gone = [id_ for name, (id_, stamp) in known.items() if name not in found or found[name].stamp != stamp]
