@@ -1,6 +1,6 @@
 """Where a catalogue's images come from: a folder that changes, or a collection."""
 
-import json
+import dataclasses
 import logging
 import os
 import shutil
@@ -161,10 +161,9 @@ def test_a_collection_with_names_that_are_not_unicode_is_served(folder, digit_ha
 
 
 @pytest.mark.parametrize("name", ["/a\0b.png", "/\ud800.png"])
-def test_a_collection_with_a_name_that_no_file_can_have_is_refused(collection, digit_hasher, name):
-    lines = (collection.path / "items.jsonl").read_text().splitlines(keepends=True)
-    first = json.dumps(json.loads(lines[0]) | {"path": name}) + "\n"
-    (collection.path / "items.jsonl").write_text("".join([first, *lines[1:]]))
+def test_a_collection_with_a_name_that_no_file_can_have_is_refused(collection, digit_hasher, tmp_path, name):
+    items = [dataclasses.replace(item, path=name) if item.id == 7 else item for item in collection.items().values()]
+    collection.write_items(collection.load_codes(), items, tmp_path / "run", digit_hasher.digest)
     with (
         Place(collection.path).open(digit_hasher) as catalogue,
         pytest.raises(DataError, match=r"has an image of a name that no file can have, .*: index it again"),
@@ -172,8 +171,9 @@ def test_a_collection_with_a_name_that_no_file_can_have_is_refused(collection, d
         take_collection(catalogue, collection, digit_hasher)
 
 
-def test_a_collection_that_lost_its_lines_is_refused(collection, digit_hasher):
-    (collection.path / "items.jsonl").write_text("")
+def test_a_collection_that_names_too_few_images_is_refused(collection, digit_hasher, tmp_path):
+    items = list(collection.items().values())[1:]
+    collection.write_items(collection.load_codes(), items, tmp_path / "run", digit_hasher.digest)
     with (
         Place(collection.path).open(digit_hasher) as catalogue,
         pytest.raises(DataError, match="has codes of images that it does not name: index the images again"),
