@@ -245,8 +245,11 @@ def test_a_run_that_is_there_is_said_before_the_data_are_looked_at(run, photos):
 @pytest.fixture
 def filled_cache(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "cache"
-    (folder / "activations" / "abc").mkdir(parents=True)
-    (folder / "activations" / "abc" / "rows.bin").write_bytes(bytes(3_000_000))
+    rows = folder / "activations" / "0123456789abcdef01234567" / "plain"
+    rows.mkdir(parents=True)
+    (rows / "rows.bin").write_bytes(bytes(3_000_000))
+    for name in ("done.bin", ".lock", ".done.bin.dmuh-ab12cd34.bin"):
+        (rows / name).touch()
     monkeypatch.setenv("DMUH_CACHE", str(folder))
     return folder
 
@@ -254,8 +257,8 @@ def filled_cache(tmp_path, monkeypatch) -> Path:
 def test_the_cache_is_shown_and_cleared(filled_cache):
     assert dmuh("cache").stdout == f"{filled_cache}: 3 MB\n"
     shown = json.loads(dmuh("cache", "--json").stdout)
-    assert (shown["cache"], shown["files"], shown["cleared"]) == (str(filled_cache), 1, False)
-    assert (filled_cache / "activations" / "abc" / "rows.bin").exists()
+    assert (shown["cache"], shown["files"], shown["cleared"]) == (str(filled_cache), 4, False)
+    assert len(list(filled_cache.rglob("rows.bin"))) == 1
     assert "removed" in dmuh("cache", "--clear").stdout
     assert not (filled_cache / "activations").exists()
     assert dmuh("cache").stdout == f"{filled_cache}: 0 MB\n"
@@ -263,9 +266,22 @@ def test_the_cache_is_shown_and_cleared(filled_cache):
 
 
 def test_clearing_the_cache_leaves_what_is_not_dmuhs(filled_cache):
-    (filled_cache / "thesis.tex").write_text("years of work")
-    dmuh("cache", "--clear")
-    assert (filled_cache / "thesis.tex").exists()
+    digest = "0123456789abcdef01234567"
+    names = ["thesis.tex", "activations/thesis.tex", "activations/papers/rows.bin", f"activations/{digest}/notes.txt",
+             f"activations/{digest}/plain/mine.bin", f"activations/{digest}/others/rows.bin"]  # fmt: skip
+    for name in names:
+        (filled_cache / name).parent.mkdir(parents=True, exist_ok=True)
+        (filled_cache / name).write_text("years of work")
+    outside = filled_cache.parent / "outside"
+    (outside / "plain").mkdir(parents=True)
+    (outside / "plain" / "rows.bin").write_text("years of work")
+    (filled_cache / "activations" / digest.replace("0", "1")).symlink_to(outside)
+    said = dmuh("cache", "--clear").stderr
+    left = sorted(str(path.relative_to(filled_cache)) for path in filled_cache.rglob("*") if path.is_file())
+    assert left == sorted(names)
+    assert (outside / "plain" / "rows.bin").exists()
+    assert said.startswith("dmuh: left because dmuh did not write it: ")
+    assert str(filled_cache / "activations" / "papers" / "rows.bin") in said
 
 
 def test_demo(tmp_path):

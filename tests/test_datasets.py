@@ -347,3 +347,15 @@ def test_one_hot_has_a_one_at_each_number(numbers):
 def test_labels_that_are_no_classes_are_refused(make):
     with pytest.raises(InputError):
         make()
+
+
+def test_pipes_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "list.csv").write_text("image,label\npipe.jpg,a\n")
+    with pytest.raises(DataError, match=r"pipe\.jpg is not a folder"):
+        load_images([tmp_path / "pipe.jpg"])
+    with pytest.raises(DataError, match=r"names 1 images that do not exist, the first is .*pipe\.jpg"):
+        load_csv(tmp_path / "list.csv")
+    with pytest.raises(DataError, match=r"cannot read the list .*pipe\.csv: not a regular file"):
+        load_csv(tmp_path / "pipe.csv")

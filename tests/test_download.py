@@ -107,7 +107,7 @@ def get(server, tmp_path):
         fetch(server.url, target, sha256, lambda done, total: told.append((done, total)))
         return told
 
-    run.target, run.part = target, tmp_path / "new" / "file.bin.part"
+    run.target, run.part = target, tmp_path / "new" / "file.bin.dmuh-part"
     return run
 
 
@@ -185,13 +185,10 @@ def test_a_part_that_is_whole_needs_no_server(server, get):
     assert get.target.read_bytes() == CONTENT
 
 
-def test_a_wrong_checksum_removes_what_came_and_keeps_the_old_file(server, get):
-    get.target.parent.mkdir()
-    get.target.write_bytes(b"old")
+def test_a_wrong_checksum_removes_what_came(server, get):
     with pytest.raises(DataError, match=r"gave a file with sha256 [0-9a-f]{64}, expected 0{64}: it is removed"):
         get("0" * 64)
-    assert list(get.target.parent.iterdir()) == [get.target]
-    assert get.target.read_bytes() == b"old"
+    assert list(get.target.parent.iterdir()) == []
     get()
     assert get.target.read_bytes() == CONTENT
 
@@ -328,15 +325,44 @@ def test_data_that_are_there_are_not_fetched(small_cifar10, tmp_path):
     assert small_cifar10.asked == []
 
 
-def test_an_archive_that_is_cut_short_is_fetched_anew(small_cifar10, tmp_path):
+def test_an_archive_that_is_cut_short_is_left_to_its_owner(small_cifar10, tmp_path):
     archive = tmp_path / "cifar-10-python.tar.gz"
     archive.write_bytes(small_cifar10.content[:5_000])
     with pytest.raises(DataError, match="whole archive"):
         load_dataset(DataSettings(dataset="cifar10", data=str(tmp_path)))
+    for data in (tmp_path, archive):
+        with pytest.raises(
+            DataError, match=r"cifar-10-python.tar.gz is there already, and is not what .* move it away"
+        ):
+            ask(data)
+    assert archive.read_bytes() == small_cifar10.content[:5_000]
+    assert small_cifar10.asked == []
+    archive.rename(tmp_path / "other")
     assert len(load_dataset(ask(tmp_path))) == 120
-    archive.write_bytes(small_cifar10.content[:5_000])
-    assert len(load_dataset(ask(archive))) == 120
-    assert len(small_cifar10.asked) == 2
+
+
+def test_what_another_program_has_fetched_is_not_touched(server, get):
+    browsers = get.target.with_name("file.bin.part")
+    browsers.parent.mkdir()
+    browsers.write_bytes(b"of a browser")
+    cut_short(server, get)
+    get()
+    assert browsers.read_bytes() == b"of a browser"
+    assert get.target.read_bytes() == CONTENT
+    assert sorted(browsers.parent.iterdir()) == [get.target, browsers]
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_file_that_is_there_is_not_replaced(server, get, when):
+    def write(done, total):
+        get.target.write_bytes(b"mine")
+
+    get.target.parent.mkdir()
+    if when == "before":
+        write(0, 0)
+    with pytest.raises(DataError, match=r"file\.bin is there already, and is not what would be fetched"):
+        fetch(server.url, get.target, hashlib.sha256(CONTENT).hexdigest(), write)
+    assert get.target.read_bytes() == b"mine"
 
 
 def test_a_file_in_the_way(small_cifar10, tmp_path):

@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -352,6 +353,12 @@ def whole_jpeg():
     return encoded(noise(side=64)[0], "JPEG")
 
 
+def bound_socket(file):
+    with socket.socket(socket.AF_UNIX) as made, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(file.parent)  # the name of a socket must be short
+        made.bind(file.name)
+
+
 BROKEN = {
     "half a jpeg": (lambda f: f.write_bytes(whole_jpeg()[: len(whole_jpeg()) // 2]), "broken image .*truncated"),
     "half a png": (lambda f: f.write_bytes(encoded(noise(side=64)[0], "PNG")[:5000]), "broken image .*truncated"),
@@ -365,6 +372,10 @@ BROKEN = {
     ),
     "missing": (lambda f: f.exists(), "the file does not exist"),
     "folder": (lambda f: f.mkdir(), "it is a folder"),
+    "pipe that nobody writes to": (os.mkfifo, "^not a regular file$"),
+    "device without end": (lambda f: f.symlink_to("/dev/zero"), "^not a regular file$"),
+    "socket": (bound_socket, r"it cannot be opened \(No such device or address\)"),
+    "link in a circle": (lambda f: f.symlink_to(f.name), r"it cannot be opened \(Too many levels of symbolic links\)"),
 }
 
 
@@ -626,3 +637,22 @@ def test_find_images_goes_through_folders_in_order_and_passes_over_hidden_ones(t
     (root / "folder.png").mkdir()
     found = [path.relative_to(root).as_posix() for path in find_images(root)]
     assert found == ["a/1.jpeg", "a/2.JPG", "a/b/é.webp", "a-b.tiff", "b.png", "c.gif"]
+
+
+def test_find_images_passes_over_what_is_no_file(tmp_path):
+    (tmp_path / "real.png").touch()
+    (tmp_path / "link.png").symlink_to("real.png")
+    (tmp_path / "a.png").symlink_to("b.png")
+    (tmp_path / "b.png").symlink_to("a.png")
+    (tmp_path / "own.png").symlink_to("own.png")
+    (tmp_path / "nowhere.png").symlink_to("nothing")
+    (tmp_path / "round").symlink_to(tmp_path)
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / os.fsdecode(b"\xff.png")).touch()
+    assert [os.fsencode(path.name) for path in find_images(tmp_path)] == [b"link.png", b"real.png", b"\xff.png"]
+
+
+def test_a_folder_that_cannot_be_looked_through_is_a_sentence(tmp_path):
+    with pytest.raises(DataError, match=r"cannot look through .*gone: No such file or directory"):
+        find_images(tmp_path / "gone")

@@ -13,6 +13,7 @@
     │   ├── DivergenceError   the loss ran away or is no longer a number
     │   └── CollapseError     all images got the same code
     ├── RequestError          the service cannot do what a request asks for; it has the status of the answer
+    │   └── CatalogueError    … because its catalogue is damaged (also a FormatError)
     ├── EngineError           another program that dmuh asks, such as Milvus, is down, slow or refuses
     └── MissingExtraError     an optional dependency is not installed (also an ImportError)
 
@@ -81,6 +82,13 @@ class RequestError(DmuhError):
 
     def __reduce__(self) -> tuple[type["RequestError"], tuple[int, str]]:
         return type(self), (self.status, str(self))
+
+
+class CatalogueError(FormatError, RequestError):
+    """The catalogue of a service is damaged, or cannot be read or written."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        RequestError.__init__(self, status, sentence)
 
 
 class EngineError(DmuhError):

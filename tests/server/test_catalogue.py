@@ -1,16 +1,22 @@
 """The catalogue: what goes in comes out, in the order that was asked for, also after a crash in the middle."""
 
+import hashlib
 import json
 import os
+import shutil
 import sqlite3
+import subprocess
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dmuh.codes import Codes
-from dmuh.errors import FormatError
+from dmuh.errors import CatalogueError, FormatError, RequestError
 from dmuh.server.catalogue import Catalogue, Entry
+from dmuh.server.database import _WAIT
+from dmuh.server.guard import Limits
 
 
 def make_codes(n, n_bits=12, seed=0, uncertainty=True):
@@ -156,3 +162,252 @@ def test_another_programs_database_is_refused(tmp_path):
     other.close()
     with pytest.raises(FormatError, match="not made by this version of dmuh"):
         Catalogue(file, 12)
+
+
+# -- damage ----------------------------------------------------------------------------------------------------------
+
+
+def answers(catalogue):
+    """All that can be asked of a catalogue."""
+    labels = catalogue.labels()
+    return {
+        "n": len(catalogue),
+        "labels": labels,
+        "listed": [catalogue.listed(order, 1000) for order in ("id", "uncertainty")],
+        "labelled": [catalogue.listed("uncertainty", 1000, 0, label) for label in labels],
+        "codes": [catalogue.codes(label).bits.tobytes() for label in [None, *labels]],
+        "ids": [catalogue.codes(label).ids.tolist() for label in [None, *labels]],
+        "files": catalogue.files(),
+        "found": [catalogue.id_of(path, added=False) for path in catalogue.files()],
+        "added": catalogue.added_files(),
+        "forgotten": catalogue.forgotten(),
+        "about": [catalogue.about(key) for key in ("model", "source", "milvus")],
+        "next": catalogue.add([Entry("next.png")], make_codes(1)),
+    }
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory):
+    """A catalogue of some pages, closed properly."""
+    file = tmp_path_factory.mktemp("closed") / "catalogue.sqlite"
+    with Catalogue(file, 12) as made:
+        made.note(model="d1e5", source="folder")
+        entries = [
+            Entry(f"{n}.png", [f"label {n % 7}", "all"], {"n": str(n)}, added=n % 3 == 0, stamp=n) for n in range(120)
+        ]
+        made.add(entries, make_codes(120))
+        for id_ in (5, 6, 119, 120):
+            made.remove(id_)
+    return file
+
+
+@pytest.fixture
+def damaged(closed, tmp_path):
+    """Makes a copy of the catalogue with other bytes, and asks it all."""
+    file = tmp_path / "catalogue.sqlite"
+    with Catalogue(shutil.copy(closed, file), 12) as made:
+        before = answers(made)
+
+    def ask(content: bytes) -> bool:
+        """Whether it is refused by a sentence; else its answers are those of before."""
+        for name in tmp_path.iterdir():
+            name.unlink()
+        shutil.copy(closed.with_name("catalogue.sqlite.sha256"), tmp_path)
+        file.write_bytes(content)
+        try:
+            with Catalogue(file, 12) as made:
+                assert answers(made) == before
+        except FormatError:
+            return True
+        return False
+
+    ask.content = closed.read_bytes()
+    return ask
+
+
+def test_bytes_that_were_altered_are_noticed_or_change_nothing(damaged):
+    rng = np.random.default_rng(0)
+    refused = 0
+    places = [*range(100), *rng.integers(0, len(damaged.content), 400).tolist()]  # those of the head, and any others
+    for place in places:
+        content = bytearray(damaged.content)
+        content[place] ^= 1 << rng.integers(8)
+        refused += damaged(bytes(content))
+    assert refused > 150  # the others are of free space
+    assert not damaged(damaged.content)
+
+
+def test_bytes_that_changed_places_are_noticed_or_change_nothing(damaged):
+    rng = np.random.default_rng(1)
+    refused = 0
+    for _ in range(200):
+        content = bytearray(damaged.content)
+        one, other = rng.integers(0, len(content), 2)
+        content[one], content[other] = content[other], content[one]
+        refused += damaged(bytes(content))
+    pages = [damaged.content[at : at + 4096] for at in range(0, len(damaged.content), 4096)]
+    for n in range(1, len(pages)):
+        refused += damaged(b"".join([*pages[: n - 1], pages[n], pages[n - 1], *pages[n + 1 :]]))
+    assert refused > 100
+
+
+@pytest.mark.parametrize("part", [0, 1, 50, 100, 512, 4095, 4096, 4097, 8192, 20_000, -4096, -1])
+def test_a_catalogue_that_was_cut_is_refused(damaged, part):
+    assert damaged(damaged.content[:part])
+
+
+def test_what_was_closed_is_sealed_and_a_crash_leaves_it_to_be_looked_through(closed, tmp_path):
+    seal, copy = closed.with_name("catalogue.sqlite.sha256"), tmp_path / "catalogue.sqlite"
+    checked = subprocess.run(["sha256sum", "-c", seal.name], cwd=closed.parent, capture_output=True, check=False)
+    assert checked.returncode == 0
+    content = closed.read_bytes()
+    place = content.index(b'{"n": "77"}')
+    copy.write_bytes(content[: place + 7] + b"8" + content[place + 8 :])  # a digit of what is known of an image
+    with pytest.raises(FormatError, match="catalogue: what stands in it was altered after it was written"):
+        Catalogue(copy, 12)
+    line = f"{hashlib.sha256(copy.read_bytes()).hexdigest()}  catalogue.sqlite\n"
+    copy.with_name("catalogue.sqlite.sha256").write_text(line)
+    with Catalogue(copy, 12) as made, pytest.raises(CatalogueError, match="a checksum does not fit") as caught:
+        made.listed("id", 1000)  # found late, where the seal was made of what is damaged
+    assert (caught.value.status, str(copy) in str(caught.value)) == (500, False)
+
+
+def test_damage_that_was_noticed_is_not_sealed(closed, tmp_path):
+    file = Path(shutil.copy(closed, tmp_path))
+    with Catalogue(file, 12) as made:
+        with sqlite3.connect(file) as other:
+            other.execute("UPDATE images SET metadata = '{}' WHERE id = 7")
+        other.close()
+        with pytest.raises(CatalogueError):
+            made.row(7)
+        made.add([Entry("new.png")], make_codes(1))
+    with pytest.raises(FormatError, match="altered"):
+        Catalogue(file, 12)
+
+
+@pytest.mark.parametrize("trace", ["catalogue.sqlite.sha256", "catalogue.sqlite-wal"])
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_catalogue_that_went_missing_is_not_begun_anew(tmp_path, trace, empty):
+    file = tmp_path / "catalogue.sqlite"
+    (tmp_path / trace).write_text("something")
+    if empty:
+        file.touch()
+    with pytest.raises(FormatError, match=f"is missing or empty, but {trace} is left of it: put it back"):
+        Catalogue(file, 12)
+    assert (tmp_path / trace).read_text() == "something"
+    assert file.exists() == empty
+
+
+def test_a_catalogue_with_tables_of_others_is_refused(closed, tmp_path):
+    file = Path(shutil.copy(closed, tmp_path))
+    with sqlite3.connect(file) as other:
+        other.execute("CREATE TRIGGER more AFTER DELETE ON images BEGIN DELETE FROM codes; END")
+    other.close()
+    with pytest.raises(FormatError, match="its tables are not those of a catalogue"):
+        Catalogue(file, 12)
+
+
+VERSION_1 = """
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE images (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  path BLOB NOT NULL,      -- below the collection's folder, or the name of an added file
+  added INTEGER NOT NULL,  -- whether it came through the service
+  stamp INTEGER,           -- when the file was changed, for folders that are looked through again
+  labels TEXT NOT NULL,    -- JSON
+  metadata TEXT NOT NULL,  -- JSON
+  uncertainty REAL,        -- of the image
+  bit_uncertainty BLOB     -- float32, one a bit
+);
+CREATE INDEX by_path ON images (path, added);
+CREATE INDEX by_uncertainty ON images (uncertainty DESC, id);
+CREATE TABLE codes (id INTEGER PRIMARY KEY, code BLOB NOT NULL);
+CREATE TABLE labels (label TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (label, id)) WITHOUT ROWID;
+CREATE TABLE forgotten (path BLOB PRIMARY KEY) WITHOUT ROWID;
+PRAGMA application_id = 0x646D7568;
+PRAGMA user_version = 1;
+PRAGMA journal_mode = WAL;
+"""
+
+
+def as_version_1(closed, file):
+    """Write a catalogue as dmuh did before there were checksums."""
+    old = sqlite3.connect(file)
+    old.executescript(VERSION_1)
+    old.execute("ATTACH ? AS now", (str(closed),))
+    images = "id, path, added, stamp, labels, metadata, uncertainty, bit_uncertainty"
+    for table, columns in (("about", "key, value"), ("images", images), ("codes", "id, code"), ("labels", "label, id"),
+                           ("forgotten", "path")):  # fmt: skip
+        old.execute(f"INSERT INTO {table} SELECT {columns} FROM now.{table}")
+    old.execute("DELETE FROM about WHERE key = 'last'")
+    old.execute("UPDATE sqlite_sequence SET seq = 120")
+    old.commit()
+    old.close()
+
+
+def test_version_1_is_converted_in_place(closed, tmp_path, caplog):
+    file = tmp_path / "catalogue.sqlite"
+    as_version_1(closed, file)
+    with Catalogue(shutil.copy(closed, tmp_path / "other.sqlite"), 12) as now:
+        expected = answers(now)
+    assert expected["next"] == [121]  # though the last image, 120, is gone
+    with caplog.at_level("INFO"), Catalogue(file, 12) as made:
+        assert "the catalogue is of an older dmuh: its rows get checksums, once" in caplog.text
+        assert answers(made) == expected
+    caplog.clear()
+    with caplog.at_level("INFO"), Catalogue(file, 12) as made:
+        assert len(made) == expected["n"] + 1
+    assert caplog.text == ""
+
+
+def test_version_1_that_is_damaged_is_left_as_it_is(closed, tmp_path):
+    file = tmp_path / "catalogue.sqlite"
+    as_version_1(closed, file)
+    with sqlite3.connect(file) as other:
+        other.execute("UPDATE images SET labels = 'no JSON' WHERE id = 7")
+    other.close()
+    before = file.read_bytes()
+    with pytest.raises(FormatError, match=r"cannot be used as a catalogue: .*malformed JSON"):
+        Catalogue(file, 12)
+    assert file.read_bytes() == before
+
+
+# -- writes that cannot be -------------------------------------------------------------------------------------------
+
+
+def test_another_program_that_changes_the_catalogue_is_waited_for_only_so_long(catalogue, monkeypatch):
+    monkeypatch.setattr("dmuh.server.database._WAIT", 0.05)
+    other = sqlite3.connect(catalogue.file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    seen = []
+
+    def write():  # in a thread with a connection of its own
+        with pytest.raises(RequestError, match="another program is changing the catalogue: try again") as caught:
+            catalogue.add([Entry("new.png")], make_codes(1))
+        seen.append(caught.value.status)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    writer.join()
+    assert seen == [503]
+    with pytest.raises(FormatError, match="cannot be used as a catalogue: another program is changing"):
+        Catalogue(catalogue.file, 12)
+    other.execute("COMMIT")
+    other.close()
+    assert catalogue.add([Entry("new.png")], make_codes(1)) == [42]
+
+
+def test_a_wait_is_shorter_than_a_request():
+    assert Limits().seconds > _WAIT
+
+
+def test_a_full_disk_is_said_and_nothing_is_stored(catalogue):
+    connection = catalogue._connection()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(RequestError, match="there is no room left for the catalogue") as caught:
+        catalogue.add([Entry(f"{n}.png", ["new"]) for n in range(500)], make_codes(500))
+    assert caught.value.status == 507
+    assert (len(catalogue), "new" in catalogue.labels()) == (4, False)
+    connection.execute("PRAGMA max_page_count = 100000")
+    assert catalogue.add([Entry("new.png")], make_codes(1)) == [42]

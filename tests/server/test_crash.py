@@ -1,5 +1,6 @@
 """kill -9 while images are added and deleted: nothing that was acknowledged is lost, and nothing is half there."""
 
+import logging
 import random
 import threading
 import time
@@ -7,6 +8,10 @@ import time
 import httpx2
 import pytest
 from serving import Server, picture
+
+from dmuh.server.soundness import Seal
+
+log = logging.getLogger(__name__)
 
 WRITERS = 4
 
@@ -77,7 +82,11 @@ def kill_often(times: int, model, folder, state) -> Ledger:
         with Server(*options) as server, httpx2.Client(base_url=server.address, timeout=30) as client:
             ledger.check(client, ledger.added.keys() - known)
             rows = client.get("/api/about").json()["images"] - 20
+        assert Seal(state / "catalogue.sqlite").fits(), "it was told to end, and closed its catalogue"
         assert len(list((state / "added").iterdir())) == rows, "a file without a row, or the other way"
+        aside = [file.read_bytes() for file in (state / "set-aside").glob("*")]
+        kept = {content for id_, content in ledger.added.items() if id_ not in ledger.unsure}
+        assert not kept & set(aside), "what was acknowledged was set aside"
         known |= ledger.added.keys()
     return ledger
 
@@ -89,6 +98,8 @@ def test_what_was_acknowledged_survives_kill_9(model, folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_survives_twenty_times(model, folder, tmp_path):
-    ledger = kill_often(20, model, folder, tmp_path / "state")
-    assert len(ledger.added) > 200
+def test_what_was_acknowledged_survives_fifty_times(model, folder, tmp_path):
+    ledger = kill_often(50, model, folder, tmp_path / "state")
+    assert len(ledger.added) > 500
+    aside = len(list((tmp_path / "state" / "set-aside").glob("*")))
+    log.info("%s added, %s deleted, %s files set aside", len(ledger.added), len(ledger.deleted), aside)

@@ -5,8 +5,10 @@ import pytest
 from serving import Server, client_of, picture
 
 from commands import refused
-from dmuh.errors import EngineError
+from dmuh.errors import EngineError, FormatError
 from dmuh.index import MilvusIndex
+from dmuh.server.catalogue import Catalogue
+from dmuh.server.following import FollowingIndex
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of pymilvus and what it imports
 PNG = {"content-type": "image/png"}
@@ -63,6 +65,13 @@ def test_while_milvus_fails_searches_are_refused_and_nothing_is_lost(
         ids = [id_ for _, id_ in found(client, k=21)]
         assert own in ids
         assert 3 not in ids
+
+
+def test_a_collection_that_dmuh_did_not_make_is_not_changed(milvus_address, tmp_path):
+    with Catalogue(tmp_path / "catalogue.sqlite", 12) as catalogue:
+        catalogue.note(milvus="customers")
+        with pytest.raises(FormatError, match="names 'customers' as its collection in Milvus, which dmuh did not make"):
+            FollowingIndex(milvus_address, catalogue)
 
 
 def test_the_command(model, folder, milvus_address, tmp_path):

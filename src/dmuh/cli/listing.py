@@ -1,11 +1,17 @@
 """dmuh list and dmuh cache."""
 
+import re
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dmuh.cli.console import Json, say, say_json, say_table
+from dmuh.cli.console import Json, say, say_json, say_table, warn
 from dmuh.errors import needs_torch
+
+_DIGEST = re.compile("[0-9a-f]{24}")
+_ROWS = re.compile(r"(rows|done)\.bin|\.lock|\.(rows|done)\.bin\.dmuh-[a-z0-9_]{8}\.bin")
 
 
 def list_names(
@@ -52,23 +58,49 @@ def list_names(
 
 
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove everything in it.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove everything that dmuh put there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show where the features of frozen networks are kept and how much they take, or remove them.
 
     They are computed again when they are needed. The environment variable DMUH_CACHE names another folder.
     """
-    import shutil
-
     from dmuh.machine import cache_folder
 
-    kept = cache_folder() / "activations"  # whatever else is in that folder is not ours
-    sizes = [path.stat().st_blocks * 512 for path in kept.rglob("*") if path.is_file()]
+    kept = cache_folder() / "activations"
+    sizes = [path.lstat().st_blocks * 512 for path in _own_files(kept)]
     result = {"cache": str(kept.parent), "files": len(sizes), "bytes": sum(sizes), "cleared": clear}
-    if clear:
-        shutil.rmtree(kept, ignore_errors=True)
+    left = _clear(kept) if clear else []
+    if left:
+        warn(f"left because dmuh did not write it: {', '.join(map(str, left[:5]))}{', …' * (len(left) > 5)}")
     if as_json:
         say_json(result)
     else:
         say(f"{kept.parent}: {sum(sizes) / 1e6:,.0f} MB" + (", removed" if clear else ""))
+
+
+def _own_folders(kept: Path) -> list[Path]:
+    """Return the folders that dmuh makes in its cache, the innermost first: DIGEST/plain, DIGEST/mirrored, DIGEST."""
+    found = [folder for folder in kept.glob("*") if _DIGEST.fullmatch(folder.name) and _is_folder(folder)]
+    inner = [folder / name for folder in found for name in ("plain", "mirrored")]
+    return [folder for folder in inner if _is_folder(folder)] + found
+
+
+def _own_files(kept: Path) -> list[Path]:
+    """Return the files that dmuh writes in these folders, also those that it was writing when it was killed."""
+    folders = [folder for folder in _own_folders(kept) if folder.name in ("plain", "mirrored")]
+    return [file for folder in folders for file in folder.iterdir() if _ROWS.fullmatch(file.name) and file.is_file()]
+
+
+def _clear(kept: Path) -> list[Path]:
+    """Remove what dmuh made in its cache; return what else is there."""
+    for file in _own_files(kept):
+        file.unlink(missing_ok=True)
+    for folder in [*_own_folders(kept), kept]:
+        with suppress(OSError):  # something else is in it, or it does not exist
+            folder.rmdir()
+    return sorted(path for path in kept.rglob("*") if path.is_symlink() or not path.is_dir())
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()

@@ -1,5 +1,7 @@
 """dmuh export and serve."""
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -106,9 +108,33 @@ def serve(
         (0 if is_loopback(host) else _RATE) if rate is None else rate, seconds,
     )  # fmt: skip
     metrics = Metrics()
-    with bind(host, port) as opened, _service(model, images, folder, state, engine, limits, metrics) as service:
+    with (
+        _closing_when_told_to_end(),
+        bind(host, port) as opened,
+        _service(model, images, folder, state, engine, limits, metrics) as service,
+    ):
         ready = f"serving {len(service):,} images at {address_of(opened)} (Ctrl-C ends it)"
         run(create_app(service, limits, metrics), opened, seconds, lambda: say(ready))
+
+
+@contextmanager
+def _closing_when_told_to_end() -> Iterator[None]:
+    """Have SIGTERM end the command as its own end does, which closes the catalogue: else the process dies on the spot.
+
+    A catalogue that was not closed has to be looked through at the next start.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone may set this
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -138,6 +164,8 @@ def _service(
     if not hasher.takes_images:
         raise ConfigError(f"{model} takes feature vectors, and only images can be served")
     place = filling.Place(state or index or cast(Path, images) / ".dmuh")
+    if images is not None:
+        place.check_apart(images)
 
     def busy() -> None:
         raise RunError(f"another process serves {place.path}")

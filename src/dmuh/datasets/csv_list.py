@@ -55,6 +55,8 @@ def load_csv(
 
 
 def _read(file: Path) -> tuple[Rows, list[str]]:
+    if file.is_fifo():
+        raise DataError(f"cannot read the list {file}: not a regular file")  # it would be waited for
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             header = lines.readline()

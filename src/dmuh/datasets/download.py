@@ -22,12 +22,13 @@ _PIECE = 1 << 18
 
 
 def fetch(url: str, target: Path, sha256: str, progress: Progress) -> None:
-    """Download a file to `target`, which appears whole or not at all and replaces what was there.
+    """Download a file to `target`, which appears whole or not at all; a file that is there is never replaced.
 
-    What has come so far is in `<target>.part`; a later call asks for the rest only.
+    What has come so far is in `<target>.dmuh-part`; a later call asks for the rest only.
     """
     _check(url)
-    part = target.with_name(f"{target.name}.part")
+    part = target.with_name(f"{target.name}.dmuh-part")  # browsers and other programs write to .part
+    _check_free(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with part.open("a+b") as file:
@@ -44,6 +45,7 @@ def fetch(url: str, target: Path, sha256: str, progress: Progress) -> None:
                         f"command again or put the right file at {target}"
                     )
                 file.flush()
+                _check_free(target)
                 move_into_place(part, target)
             except _BrokenOffError as error:
                 file.flush()
@@ -66,6 +68,11 @@ def _check(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme != "https" and (parts.scheme, parts.hostname) != ("http", "127.0.0.1"):
         raise InputError(f"only https addresses are fetched, got {url}")
+
+
+def _check_free(target: Path) -> None:
+    if target.exists() or target.is_symlink():
+        raise DataError(f"{target} is there already, and is not what would be fetched to that place: move it away")
 
 
 def _complete(url: str, file: BufferedRandom, sha256: str, progress: Progress) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,13 +51,17 @@ def write_folder(dataset: Dataset, positions: NDArray[np.int64], root: Path) -> 
     """
     paths = [root / (dataset.label_text(n) or "none") / f"{n:05}.png" for n in range(len(dataset))]
     if not root.exists():
-        partial = root.with_name(f".{root.name}")
-        shutil.rmtree(partial, ignore_errors=True)
-        for position in positions.tolist():
-            file = partial / paths[position].relative_to(root)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(dataset.images[position]).save(file)
-        partial.rename(root)
+        partial = root.with_name(f".{root.name}.dmuh-{uuid4().hex}")  # a name that nobody else gives
+        partial.mkdir(parents=True)
+        try:
+            for position in positions.tolist():
+                file = partial / paths[position].relative_to(root)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(dataset.images[position]).save(file)
+            partial.rename(root)
+        except BaseException:
+            shutil.rmtree(partial)
+            raise
     return replace(dataset, images=paths)
 
 

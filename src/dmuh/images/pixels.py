@@ -2,15 +2,17 @@
 
 import io
 import os
+import stat
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from dmuh.errors import DtypeError, ImageError, InputError
+from dmuh.errors import DataError, DtypeError, ImageError, InputError
 from dmuh.images.augment import Augment, Preprocess, draw_changes, recoloured
 
 ImageLike = str | Path | bytes | Image.Image | NDArray[np.uint8]
@@ -61,8 +63,7 @@ def upright(image: ImageLike, wanted: int) -> Image.Image:
     try:
         if isinstance(image, Image.Image):
             return _rgb(ImageOps.exif_transpose(image))
-        source = io.BytesIO(image) if isinstance(image, bytes) else image
-        with Image.open(source, formats=FORMATS) as file:
+        with _opened(image) as source, Image.open(source, formats=FORMATS) as file:
             if file.width * file.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             file.draft("RGB", (wanted, wanted))  # JPEG: decode straight to a smaller size
@@ -72,19 +73,47 @@ def upright(image: ImageLike, wanted: int) -> Image.Image:
 
 
 def find_images(root: Path) -> list[Path]:
-    """Return the image files below a folder, ordered by path; hidden files and folders are passed over."""
+    """Return the image files below a folder, ordered by path; hidden files and folders are passed over.
+
+    So are links to folders, and links that lead nowhere or in a circle.
+    """
     found: list[str] = []
     folders = [str(root)]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                elif Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file():
-                    found.append(entry.path)
+    try:
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif Path(entry.name).suffix.lower() in SUFFIXES and _is_file(entry):
+                        found.append(entry.path)
+    except OSError as error:
+        raise DataError(f"cannot look through {error.filename or root}: {error.strerror}") from error
     return sorted(map(Path, found), key=lambda path: path.parts)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link in a circle, or into a folder that may not be read
+        return False
+
+
+def _opened(image: str | Path | bytes) -> BinaryIO:
+    """Open an image for reading; what is no regular file, such as a pipe that nobody writes to, is not waited for."""
+    if isinstance(image, bytes):
+        return io.BytesIO(image)
+    file = open(image, "rb", opener=_without_waiting)  # noqa: SIM115 (closed by who asked for it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ImageError("not a regular file")
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _rgb(image: Image.Image) -> Image.Image:
@@ -106,12 +135,16 @@ def _from_array(array: NDArray[np.uint8]) -> Image.Image:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, ImageError):
+        return str(error)
     if isinstance(error, FileNotFoundError):
         return "the file does not exist"
     if isinstance(error, IsADirectoryError):
         return "it is a folder"
     if isinstance(error, PermissionError):
         return "no permission to read it"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"it cannot be opened ({error.strerror})"
     if isinstance(error, UnidentifiedImageError):
         return "not an image of a known format"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):

@@ -1,46 +1,28 @@
 """Catalogue: what the service knows of its images, in one SQLite file.
 
 A change that was acknowledged is on the disk: SQLite writes it ahead to its log (WAL) and waits for the disk
-(synchronous=FULL), so that it survives a crash of the process and of the machine. Ids are never given twice.
+(synchronous=FULL), so that it survives a crash of the process and of the machine. Ids are never given twice. Every row
+has a checksum, which is looked at whenever the row is read.
 """
 
 import json
 import os
-import sqlite3
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmuh.codes import Codes
-from dmuh.errors import FormatError
+from dmuh.server.database import Database
+from dmuh.server.layout import IMAGE, code_checksum, image_checksum, note_checksum, path_checksum, write_note
+from dmuh.server.soundness import fits
 
-_APPLICATION, _VERSION = 0x646D7568, 1  # "dmuh", so that other programs' files are refused
 _MANY = 65_536  # rows that are fetched together
-_SCHEMA = """
-CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE images (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  path BLOB NOT NULL,      -- below the collection's folder, or the name of an added file
-  added INTEGER NOT NULL,  -- whether it came through the service
-  stamp INTEGER,           -- when the file was changed, for folders that are looked through again
-  labels TEXT NOT NULL,    -- JSON
-  metadata TEXT NOT NULL,  -- JSON
-  uncertainty REAL,        -- of the image
-  bit_uncertainty BLOB     -- float32, one a bit
-);
-CREATE INDEX by_path ON images (path, added);
-CREATE INDEX by_uncertainty ON images (uncertainty DESC, id);
-CREATE TABLE codes (id INTEGER PRIMARY KEY, code BLOB NOT NULL);
-CREATE TABLE labels (label TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (label, id)) WITHOUT ROWID;
-CREATE TABLE forgotten (path BLOB PRIMARY KEY) WITHOUT ROWID;
-"""  # codes stand apart, because all of them are read at every start
-_ROW = """SELECT images.id, path, added, labels, metadata, uncertainty, bit_uncertainty, code
-FROM images JOIN codes USING (id)"""
+_ROW = f"SELECT {IMAGE}, code, codes.checksum FROM images JOIN codes USING (id)"
 ORDERS = {"uncertainty": "uncertainty DESC, images.id", "id": "images.id"}
 
 
@@ -50,6 +32,7 @@ class Row(NamedTuple):
     id: int
     path: bytes
     added: int
+    stamp: int | None
     labels: str
     metadata: str
     uncertainty: float | None
@@ -69,83 +52,50 @@ class Entry:
     stamp: int | None = None
 
 
-class Catalogue:
+class Catalogue(Database):
     """The images of one service; threads may share it. Use it as a context manager, or close it."""
 
     def __init__(self, file: Path, n_bits: int) -> None:
-        self.file = file
+        super().__init__(file)
         self.n_bits = n_bits
-        self._own = threading.local()
-        self._opened: list[sqlite3.Connection] = []
-        self._writing = threading.Lock()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._create()
-        except (sqlite3.DatabaseError, FormatError) as error:
-            self.close()
-            raise FormatError(f"{file} cannot be used as a catalogue: {error}") from error
-
-    def __enter__(self) -> "Catalogue":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file, in all threads."""
-        for connection in self._opened:
-            connection.close()
 
     def __len__(self) -> int:
-        return int(self._read("SELECT count(*) FROM codes").fetchone()[0])
+        return int(self._one("SELECT count(*) FROM codes")[0])
 
     def about(self, key: str) -> str | None:
         """Return what was noted of the catalogue itself: which model made its codes, and from which images."""
-        row = self._read("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._read("SELECT key, value, checksum FROM about WHERE key = ?", (key,))
+        self._check(all(fits(note_checksum, row) for row in rows))
+        return rows[0][1] if rows else None
 
     def note(self, **values: str) -> None:
         """Note something of the catalogue itself."""
-        with self.changing() as connection:
-            connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", values.items())
-
-    @contextmanager
-    def changing(self) -> Iterator[sqlite3.Connection]:
-        """Make one change of all that is done inside: it is on the disk afterwards, or nothing of it happened."""
-        connection = self._connection()
-        if connection.in_transaction:  # part of a larger change
-            yield connection
-            return
-        with self._writing:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.commit()
-            except BaseException:
-                connection.rollback()
-                raise
+        for key, value in values.items():
+            if self.about(key) != value:
+                with self.changing() as connection:
+                    write_note(connection, key, value)
 
     def add(self, entries: Iterable[Entry], codes: Codes) -> list[int]:
         """Add images, all or none; the ids of the codes are not looked at. Returns the images' ids."""
         unsure = codes.image_uncertainty
         ids = []
         with self.changing() as connection:
+            last = int(self.about("last") or 0)
             for row, entry in enumerate(entries):
-                bits = None if codes.uncertainty is None else codes.uncertainty[row].tobytes()
-                cursor = connection.execute(
-                    "INSERT INTO images (id, path, added, stamp, labels, metadata, uncertainty, bit_uncertainty) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        entry.id, os.fsencode(entry.path), entry.added, entry.stamp, json.dumps(list(entry.labels)),
-                        json.dumps(entry.metadata), None if unsure is None else float(unsure[row]), bits,
-                    ),
+                id_ = last + 1 if entry.id is None else entry.id
+                last = max(last, id_)
+                image = (
+                    id_, os.fsencode(entry.path), int(entry.added), entry.stamp, json.dumps(list(entry.labels)),
+                    json.dumps(entry.metadata), None if unsure is None else float(unsure[row]),
+                    None if codes.uncertainty is None else codes.uncertainty[row].tobytes(),
                 )  # fmt: skip
-                id_ = cursor.lastrowid
-                assert id_ is not None
-                connection.execute("INSERT INTO codes VALUES (?, ?)", (id_, codes.bits[row].tobytes()))
+                code = codes.bits[row].tobytes()
+                connection.execute(f"INSERT INTO images VALUES ({'?, ' * 8}?)", (*image, image_checksum(*image)))
+                connection.execute("INSERT INTO codes VALUES (?, ?, ?)", (id_, code, code_checksum(id_, code)))
                 labels = sorted({(label, id_) for label in entry.labels})
                 connection.executemany("INSERT INTO labels VALUES (?, ?)", labels)
                 ids.append(id_)
+            write_note(connection, "last", str(last))
         return ids
 
     def remove(self, id_: int, *, forget: bool = True) -> Row | None:
@@ -159,40 +109,37 @@ class Catalogue:
             connection.execute("DELETE FROM codes WHERE id = ?", (id_,))
             connection.execute("DELETE FROM images WHERE id = ?", (id_,))
             if forget and not row.added:
-                connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?)", (row.path,))
+                values = (row.path, path_checksum(row.path))
+                connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", values)
         return row
 
     def row(self, id_: int) -> Row | None:
         """Return what is known of an image, or None."""
-        found = self._read(f"{_ROW} WHERE images.id = ?", (id_,)).fetchone()
-        return None if found is None else Row(*found)
+        return next(iter(self._rows("WHERE images.id = ?", (id_,))), None)
 
     def rows(self, ids: Iterable[int]) -> list[Row]:
         """Return what is known of images, of those that are there, in no order."""
-        asked = list(ids)
-        if not asked:
-            return []
-        query = f"{_ROW} WHERE images.id IN (SELECT value FROM json_each(?))"
-        return [Row(*found) for found in self._read(query, (json.dumps(asked),))]
+        asked = json.dumps(list(ids))
+        return self._rows("WHERE images.id IN (SELECT value FROM json_each(?))", (asked,)) if asked != "[]" else []
 
     def id_of(self, path: str, *, added: bool) -> int | None:
         """Return the id of the image with this path, exactly as it was added, or None; of several the first."""
-        query = "SELECT min(id) FROM images WHERE path = ? AND added = ?"
-        found: int | None = self._read(query, (_encoded(path), added)).fetchone()[0]
+        found: int | None = self._one(
+            "SELECT min(id) FROM images WHERE path = ? AND added = ?", (_encoded(path), added)
+        )[0]
         return found
 
     def listed(self, order: str, n: int, offset: int = 0, label: str | None = None) -> list[Row]:
         """Return images, or those with a label, in one of the ORDERS: the least certain first, or by id."""
         cut = f"ORDER BY {ORDERS[order]} LIMIT ? OFFSET ?"
         if label is None:
-            return [Row(*found) for found in self._read(f"{_ROW} {cut}", (n, offset))]
-        query = f"{_ROW} JOIN labels USING (id) WHERE label = ? {cut}"
-        return [Row(*found) for found in self._read(query, (label, n, offset))]
+            return self._rows(cut, (n, offset))
+        return self._rows(f"JOIN labels USING (id) WHERE label = ? {cut}", (label, n, offset))
 
     def sample(self, n: int, label: str | None = None, seed: int | None = None) -> list[Row]:
         """Return some images, or some of those with a label, drawn at random."""
         table, known = ("codes WHERE TRUE", ()) if label is None else ("labels WHERE label = ?", (label,))
-        first, last = (self._read(f"SELECT {end}(id) FROM {table}", known).fetchone()[0] for end in ("min", "max"))
+        first, last = (self._one(f"SELECT {end}(id) FROM {table}", known)[0] for end in ("min", "max"))
         if first is None:
             return []
         rng = np.random.default_rng(seed)
@@ -200,7 +147,7 @@ class Catalogue:
         starts = rng.permutation(np.arange(first, last + 1)) if few else rng.integers(first, last, 2 * n, endpoint=True)
         ids = {}  # a dictionary keeps the order in which they were drawn
         for start in starts.tolist():
-            (id_,) = self._read(f"SELECT min(id) FROM {table} AND id >= ?", (*known, start)).fetchone()
+            (id_,) = self._one(f"SELECT min(id) FROM {table} AND id >= ?", (*known, start))
             ids[id_] = self.row(id_)
         return [row for row in ids.values() if row is not None][:n]
 
@@ -210,17 +157,19 @@ class Catalogue:
 
     def codes(self, label: str | None = None) -> Codes:
         """Return the codes of all images, or of those with a label, without uncertainty, by id."""
-        if label is None:
-            rows = self._read("SELECT id, code FROM codes ORDER BY id")
-        else:
-            rows = self._read("SELECT id, code FROM labels JOIN codes USING (id) WHERE label = ? ORDER BY id", (label,))
+        table = "codes" if label is None else "labels JOIN codes USING (id) WHERE label = ?"
+        query = f"SELECT id, code, checksum FROM {table} ORDER BY id"
         ids, bits = [np.empty(0, np.int64)], [b""]
-        while many := rows.fetchmany(_MANY):
-            own_ids, own_codes = zip(*many, strict=True)
-            ids.append(np.array(own_ids, np.int64))
-            bits.append(b"".join(own_codes))
-        packed = np.frombuffer(b"".join(bits), np.uint8).reshape(-1, -(-self.n_bits // 8))
-        return Codes(packed, self.n_bits, ids=np.concatenate(ids))
+        values = () if label is None else (label,)
+        with self._explained(), closing(self._connection().execute(query, values)) as rows:
+            while many := rows.fetchmany(_MANY):
+                self._check(all(map(fits, repeat(code_checksum), many)))
+                own_ids, own_codes, _ = zip(*many, strict=True)
+                ids.append(np.array(own_ids, np.int64))
+                bits.append(b"".join(own_codes))
+        whole, found = np.frombuffer(b"".join(bits), np.uint8), np.concatenate(ids)
+        self._check(len(whole) == len(found) * -(-self.n_bits // 8))
+        return Codes(whole.reshape(len(found), -(-self.n_bits // 8)), self.n_bits, ids=found)
 
     def files(self) -> dict[str, tuple[int, int | None]]:
         """Return the id and the stamp of every image of the collection's folder, by path."""
@@ -233,36 +182,17 @@ class Catalogue:
 
     def forgotten(self) -> set[str]:
         """Return the paths that were removed and are not to come back by themselves."""
-        return {os.fsdecode(path) for (path,) in self._read("SELECT path FROM forgotten")}
+        rows = self._read("SELECT path, checksum FROM forgotten")
+        self._check(all(fits(path_checksum, row) for row in rows))
+        return {os.fsdecode(path) for path, _ in rows}
 
-    def _read(self, query: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
-        return self._connection().execute(query, values)
-
-    def _connection(self) -> sqlite3.Connection:
-        """Return this thread's own connection."""
-        if not hasattr(self._own, "connection"):
-            connection = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False, timeout=30)
-            self._opened.append(connection)
-            connection.execute("PRAGMA trusted_schema = OFF")  # nothing in a file may run by being read
-            connection.execute("PRAGMA synchronous = FULL")
-            self._own.connection = connection
-        return self._own.connection  # type: ignore[no-any-return]
-
-    def _create(self) -> None:
-        """Lay out a new file, or check that this one is a catalogue."""
-        connection = self._connection()
-        connection.execute("PRAGMA journal_mode = WAL")
-        with self.changing():
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-            if not tables:
-                for statement in _SCHEMA.split(";\n"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
-            elif (application, version) != (_APPLICATION, _VERSION):
-                raise FormatError("it was not made by this version of dmuh")
+    def _rows(self, which: str, values: tuple[Any, ...]) -> list[Row]:
+        """Return images, each looked at for whether it is as it was written."""
+        rows = []
+        for found in self._read(f"{_ROW} {which}", values):
+            self._check(fits(image_checksum, found[:9]) and fits(code_checksum, (found[0], *found[9:])))
+            rows.append(Row._make((*found[:8], found[9])))
+        return rows
 
 
 def _encoded(path: str) -> bytes:

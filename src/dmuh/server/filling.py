@@ -3,20 +3,27 @@
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from itertools import count
 from pathlib import Path
 
-from dmuh.collection import Collection, Item
+import numpy as np
+
+from dmuh.collection import Collection
 from dmuh.encoder import Hasher
-from dmuh.errors import DataError
-from dmuh.files import saved_checksum
+from dmuh.errors import ConfigError, DataError
+from dmuh.files import clear_torn, saved_checksum
 from dmuh.images import BadImages, find_images
 from dmuh.server.catalogue import Catalogue, Entry
+from dmuh.server.locating import NO_TEXT, as_path, as_text, inside_of, locate
+from dmuh.server.writer import is_own
 
 log = logging.getLogger(__name__)
 
 _PART = 4096  # images that are encoded and kept together: what an interruption costs at most
+_MANY = 10  # images of which some should be found again in the same folder
+_FOLDER = "folder"  # where the images are from, if not from an index, whose checksum stands there
 
 
 @dataclass(frozen=True)
@@ -36,27 +43,77 @@ class Place:
         return self.path / "added"
 
     @property
+    def set_aside(self) -> Path:
+        """Files of added images that the catalogue does not know."""
+        return self.path / "set-aside"
+
+    @property
     def lock(self) -> Path:
         """What keeps a second service out."""
         return self.path / ".lock"
 
+    def check_apart(self, images: Path) -> None:
+        """Raise if added images would be found as images of the folder that is served."""
+        folder = os.path.realpath(images)
+        for own in (self.added, self.set_aside):
+            real = Path(os.path.realpath(own))
+            if real.is_relative_to(folder) and not any(part[0] == "." for part in real.relative_to(folder).parts):
+                raise ConfigError(
+                    f"--state {self.path} would keep added images in {own}, among the images of {images}: give a "
+                    "folder outside of it, or one whose name begins with a dot"
+                )
+
     def open(self, hasher: Hasher) -> Catalogue:
-        """Open the catalogue, which must hold codes of this model, and clear away files that a crash left behind."""
-        catalogue = Catalogue(self.catalogue, hasher.n_bits)
-        made_by = catalogue.about("model")
-        if made_by is None:
-            catalogue.note(model=hasher.digest)
-        elif made_by != hasher.digest:
-            catalogue.close()
+        """Open the catalogue, which must hold codes of this model, and set files aside that it does not know.
+
+        The caller must hold the lock.
+        """
+        is_new = not self.catalogue.is_file() or not self.catalogue.stat().st_size
+        if is_new and self.added.is_dir() and any(self.added.iterdir()):
             raise DataError(
-                f"{self.path} holds codes of another model: serve it with that one, or give another --state"
+                f"{self.added} holds files, but there is no catalogue that knows them: put {self.catalogue} back, or "
+                "give another --state"
             )
-        self.added.mkdir(exist_ok=True)
-        known = catalogue.added_files()
-        for file in self.added.iterdir():
-            if file.name not in known:
-                file.unlink()
+        if self.path.is_dir():
+            clear_torn(self.path, self.catalogue.name)
+        catalogue = Catalogue(self.catalogue, hasher.n_bits)
+        try:
+            made_by = catalogue.about("model")
+            if made_by not in (None, hasher.digest):
+                raise DataError(
+                    f"{self.path} holds codes of another model: serve it with that one, or give another --state"
+                )
+            catalogue.note(model=hasher.digest)
+            self.added.mkdir(exist_ok=True)
+            self._tidy(catalogue.added_files())
+        except BaseException:
+            catalogue.close()
+            raise
         return catalogue
+
+    def _tidy(self, known: set[str]) -> None:
+        """Set aside what the service wrote and the catalogue does not know, as after a crash; leave all other files.
+
+        What was set aside under another catalogue comes back with the one that knows it.
+        """
+        clear_torn(self.added)
+        for file in list(self.set_aside.glob("*")):
+            if file.name in known and is_own(file.name) and not (self.added / file.name).exists():
+                file.rename(self.added / file.name)
+        unknown = [file for file in self.added.iterdir() if file.name not in known]
+        own = [file for file in unknown if is_own(file.name) and file.is_file() and not file.is_symlink()]
+        for file in own:
+            self.set_aside.mkdir(exist_ok=True)
+            names = (f"{file.stem}{'-' * bool(n)}{n or ''}{file.suffix}" for n in count())
+            file.rename(next(place for name in names if not (place := self.set_aside / name).exists()))
+        if own:
+            log.warning(
+                "%s files in %s are not in the catalogue and were moved to %s", len(own), self.added, self.set_aside
+            )
+        if len(unknown) > len(own):
+            other = next(file for file in unknown if file not in own)
+            n = len(unknown) - len(own)
+            log.warning("%s files in %s are not of this service and are left, such as %s", n, self.added, other.name)
 
 
 def take_collection(catalogue: Catalogue, collection: Collection, hasher: Hasher) -> Path:
@@ -67,20 +124,25 @@ def take_collection(catalogue: Catalogue, collection: Collection, hasher: Hasher
     checksum, source = saved_checksum(collection.codes_file), catalogue.about("source")
     if source is None:
         codes, items = collection.load_codes(), collection.items()
+        if not items.keys() >= set(codes.ids.tolist()):
+            raise DataError(f"{collection.path} has codes of images that it does not name: index the images again")
+        root, paths = locate(collection, items)
+        codes = codes[np.isin(codes.ids, list(paths))]
         log.info("%s images are taken over into %s", f"{len(codes):,}", catalogue.file)
-        root, paths = _located(items)
         entries = (
             Entry(paths[id_], _spelled(items[id_].labels), items[id_].metadata, id_) for id_ in codes.ids.tolist()
         )
         with catalogue.changing():
             catalogue.add(entries, codes)
-            catalogue.note(source=checksum, root=str(root))
+            catalogue.note(source=checksum, root=as_text(root))
+    elif source == _FOLDER:
+        raise DataError(f"{catalogue.file} is of a folder, not of an index: give --images, or another --state")
     elif source != checksum:
         raise DataError(
-            f"{collection.path} was indexed again since it was served: move {catalogue.file} away to begin anew, which "
-            "gives up what was added and deleted through the service, or give another --state"
+            f"{collection.path} was indexed again since it was served, or {catalogue.file} is of another index: give "
+            "another --state, for what was added and deleted through the service belongs to the other one"
         )
-    return Path(catalogue.about("root") or "/")
+    return as_path(catalogue.about("root") or "/")
 
 
 @dataclass(frozen=True)
@@ -100,18 +162,20 @@ def check_folder(root: Path) -> None:
 def compare_folder(catalogue: Catalogue, root: Path) -> list[Found]:
     """Remove what is gone from a folder, or was changed, from the catalogue; return what is new in the folder.
 
-    What was deleted through the service does not come back, and links that lead out of the folder are passed over.
+    What was deleted through the service does not come back, and links that lead out of the folder are passed over. The
+    folder may have moved; one in which nothing is found is another one, or is not mounted.
     """
     check_folder(root)
-    if catalogue.about("source") not in (None, "folder"):
+    if catalogue.about("source") not in (None, _FOLDER):
         raise DataError(f"{catalogue.file} is of an index, not of a folder: give --index, or another --state")
-    catalogue.note(source="folder")
-    images, real = find_images(root), root.resolve()
-    inside = [path for path in images if path.resolve().is_relative_to(real)]
-    if len(inside) < len(images):
-        log.warning("%s links lead out of %s and are passed over", f"{len(images) - len(inside):,}", root)
-    found = {str(own): Found(own, path.stat().st_mtime_ns) for path in inside for own in [path.relative_to(root)]}
-    known = catalogue.files()
+    found, known = _look_through(root), catalogue.files()
+    before, now = catalogue.about("folder"), as_text(Path(os.path.realpath(root)))
+    if not found.keys() & known.keys() and len(known) >= (_MANY if before in (None, now) else 1):
+        raise DataError(
+            f"none of the {len(known):,} images that {catalogue.file} knows is in {root}: mount it, give the folder "
+            f"that was served{f' ({before})' if before else ''}, or give another --state"
+        )
+    catalogue.note(source=_FOLDER, folder=now)
     gone = [id_ for name, (id_, stamp) in known.items() if name not in found or found[name].stamp != stamp]
     if gone:
         log.info("%s images are gone from %s, or were changed", f"{len(gone):,}", root)
@@ -120,6 +184,20 @@ def compare_folder(catalogue: Catalogue, root: Path) -> list[Found]:
                 catalogue.remove(id_, forget=False)
     here = catalogue.files().keys() | catalogue.forgotten()
     return [image for name, image in found.items() if name not in here]
+
+
+def _look_through(root: Path) -> dict[str, Found]:
+    """Return the image files of a folder, by path; what leads out of it, or is gone again, is left out."""
+    images, inside = find_images(root), inside_of(root)
+    kept = [path for path in images if inside(path)]
+    if len(kept) < len(images):
+        log.warning("%s links lead out of %s and are passed over", f"{len(images) - len(kept):,}", root)
+    found = {}
+    for path in kept:
+        own = path.relative_to(root)
+        with suppress(OSError):
+            found[str(own)] = Found(own, path.stat().st_mtime_ns)
+    return found
 
 
 def take_images(
@@ -142,22 +220,6 @@ def take_images(
         catalogue.add(entries, codes)
 
 
-def _located(items: dict[int, Item]) -> tuple[Path, dict[int, str]]:
-    """Return the folder that all files lie below, links followed, and the path of each in it.
-
-    What is not a file, such as an image of an array, keeps its name.
-    """
-    resolved = cache(Path.resolve)  # of folders, of which there are few
-    real = {}
-    for id_, item in items.items():
-        path = Path(item.path)
-        if path.is_absolute():
-            path = resolved(path.parent) / path.name
-            real[id_] = path.resolve() if path.is_symlink() else path
-    root = Path(os.path.commonpath({path.parent for path in real.values()} or {"/"}))
-    return root, {id_: str(real[id_].relative_to(root)) if id_ in real else item.path for id_, item in items.items()}
-
-
 def _spelled(labels: Iterable[str]) -> list[str]:
     """Return labels as text that can be shown, also where they are names of folders that are no Unicode."""
-    return [label.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for label in labels]
+    return [NO_TEXT.sub("\ufffd", label) for label in labels]

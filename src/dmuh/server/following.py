@@ -1,6 +1,7 @@
 """FollowingIndex: an index that lies in another program, such as Milvus, and follows the catalogue."""
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
@@ -8,12 +9,13 @@ from uuid import uuid4
 import numpy as np
 
 from dmuh.codes import Codes
-from dmuh.errors import EngineError, RequestError
+from dmuh.errors import EngineError, FormatError, RequestError
 from dmuh.index import Matches, MilvusIndex
 from dmuh.server.catalogue import Catalogue
 
 log = logging.getLogger(__name__)
 
+_NAME = re.compile("dmuh_[0-9a-f]{32}")
 _SECONDS = 10.0  # that the other program may take for one question
 
 
@@ -29,6 +31,8 @@ class FollowingIndex:
         if name is None:
             name = f"dmuh_{uuid4().hex}"
             catalogue.note(milvus=name)
+        elif not _NAME.fullmatch(name):  # codes are removed from it: never from another program's collection
+            raise FormatError(f"{catalogue.file} names {name!r} as its collection in Milvus, which dmuh did not make")
         self._catalogue = catalogue
         self._index = MilvusIndex(address, collection=name, timeout=_SECONDS)
         self._n = 0

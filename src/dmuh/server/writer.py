@@ -1,9 +1,12 @@
 """Writer: changes of a catalogue that survive whatever comes after they were acknowledged.
 
 The file of an added image is on the disk before its row is, and the file of a deleted one goes after its row: a crash
-in between leaves a file without a row, which the next start clears away, and never a row without its file.
+in between leaves a file without a row, which the next start sets aside, and never a row without its file.
 """
 
+import logging
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +15,24 @@ from uuid import uuid4
 import numpy as np
 
 from dmuh.codes import Codes
-from dmuh.errors import RequestError
-from dmuh.files import written_whole
+from dmuh.errors import CatalogueError, RequestError
+from dmuh.files import no_room, written_whole
 from dmuh.server.catalogue import Catalogue, Entry, Row
 from dmuh.server.uploads import Upload
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}\.(jpg|png|gif|webp)")
+
+
+def new_name(suffix: str) -> str:
+    """Return a name for the file of an added image."""
+    return f"{uuid4().hex}{suffix}"
+
+
+def is_own(name: str) -> bool:
+    """Return whether a file of this name is one that `new_name` named, which alone may be moved or removed."""
+    return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -56,28 +73,51 @@ class Writer:
             with self._catalogue.changing():
                 for change in changes:
                     if isinstance(change, Addition):
-                        files.append(self._folder / f"{uuid4().hex}{change.upload.kind.suffix}")
+                        files.append(self._folder / new_name(change.upload.kind.suffix))
                         new.append(self._add(change, files[-1]))
                         results.append(int(new[-1].ids[0]))
-                    elif row := self._catalogue.remove(change.id):
-                        gone.append(row)
-                        results.append(row.id)
                     else:
-                        results.append(RequestError(404, f"there is no image {change.id}"))
+                        results.append(self._delete(change, gone))
         except BaseException:
             for file in files:
                 file.unlink(missing_ok=True)
             raise
         labels = {label for change in changes if isinstance(change, Addition) for label in change.labels}
         self._update(new, gone, labels)
-        for row in gone:
-            if row.added:
-                (self._folder / row.path.decode()).unlink(missing_ok=True)
+        self._remove_files(gone)
         return results
 
     def _add(self, addition: Addition, file: Path) -> Codes:
         code = addition.upload.code
-        with written_whole(file) as temporary:
-            temporary.write_bytes(addition.upload.content)
+        try:
+            with written_whole(file) as temporary:
+                temporary.write_bytes(addition.upload.content)
+        except OSError as error:
+            log.error("%s cannot be written: %s", file, error.strerror)
+            if no_room(error):
+                raise RequestError(507, f"there is no room left for images: {error.strerror}") from error
+            raise RequestError(500, f"the image cannot be written: {error.strerror}") from error
         entry = Entry(file.name, addition.labels, addition.metadata, added=True)
         return Codes(code.bits, code.n_bits, ids=np.array(self._catalogue.add([entry], code)))
+
+    def _delete(self, deletion: Deletion, gone: list[Row]) -> int | Exception:
+        try:
+            self._catalogue.row(deletion.id)
+        except CatalogueError as error:  # its row is damaged: what others asked for goes on
+            return error
+        row = self._catalogue.remove(deletion.id)
+        if row is None:
+            return RequestError(404, f"there is no image {deletion.id}")
+        gone.append(row)
+        return row.id
+
+    def _remove_files(self, gone: Sequence[Row]) -> None:
+        """Remove the files of images that were added and are gone; a name that this service never gave stays."""
+        for name in [os.fsdecode(row.path) for row in gone if row.added]:
+            if not is_own(name):
+                log.warning("%r is left in %s: it is not a name that this service gives", name, self._folder)
+                continue
+            try:
+                (self._folder / name).unlink(missing_ok=True)
+            except OSError as error:  # the image is gone all the same, and the next start sets the file aside
+                log.warning("%s cannot be removed: %s", self._folder / name, error.strerror)

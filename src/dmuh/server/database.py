@@ -1,0 +1,134 @@
+"""Database: the SQLite file of a catalogue, opened by each thread for itself, whose errors are sentences."""
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from dmuh.errors import CatalogueError, DmuhError, FormatError, RequestError
+from dmuh.server.layout import prepare
+from dmuh.server.soundness import ALTERED, Seal, check_whole
+
+log = logging.getLogger(__name__)
+
+_WAIT = 5.0  # seconds for another program to end its change: less than a request may take
+_UNUSABLE = "the catalogue cannot be used: "
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
+
+
+class Database:
+    """The file of a catalogue; threads may share it. Use it as a context manager, or close it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._seal = Seal(file)
+        self._sound, self._changed = False, False
+        self._own = threading.local()
+        self._opened: list[sqlite3.Connection] = []
+        self._writing = threading.Lock()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._open()
+        except DmuhError as error:
+            self.close()
+            reason = str(error).removeprefix(_UNUSABLE)
+            raise FormatError(f"{file} cannot be used as a catalogue: {reason}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, in all threads."""
+        for connection in self._opened:
+            connection.close()
+        if self._sound and self._changed:
+            with suppress(OSError):  # where there is no room for it, the next start looks through the file
+                self._seal.write()
+
+    @contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """Make one change of all that is done inside: it is on the disk afterwards, or nothing of it happened."""
+        connection = self._connection()
+        if connection.in_transaction:  # part of a larger change
+            yield connection
+            return
+        with self._writing, self._explained():
+            connection.execute("BEGIN IMMEDIATE")
+            before = connection.total_changes
+            try:
+                yield connection
+                connection.commit()
+                self._changed = self._changed or connection.total_changes > before
+            except BaseException:
+                connection.rollback()
+                raise
+
+    def _read(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        with self._explained():
+            return self._connection().execute(query, values).fetchall()
+
+    def _one(self, query: str, values: tuple[Any, ...] = ()) -> Any:
+        return self._read(query, values)[0]
+
+    def _check(self, sound: bool) -> None:
+        if not sound:
+            raise self._damaged(ALTERED)
+
+    def _damaged(self, reason: str) -> CatalogueError:
+        """Return the error that a request gets; where the file is, the log says alone."""
+        self._sound = False  # no seal says otherwise to the next start
+        log.error("%s: %s", self.file, reason)
+        return CatalogueError(500, f"{_UNUSABLE}{reason}")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what SQLite says into a sentence."""
+        try:
+            yield
+        except sqlite3.ProgrammingError:  # a mistake of dmuh's own
+            raise
+        except sqlite3.DatabaseError as error:
+            code = getattr(error, "sqlite_errorcode", None)
+            if code is None:  # Python found a text that is not UTF-8
+                raise self._damaged(ALTERED) from error
+            if code & 0xFF in _BUSY:
+                said = "another program is changing the catalogue: try again in a moment"
+                raise RequestError(503, said) from error
+            if code in _FULL:
+                raise RequestError(507, f"there is no room left for the catalogue: {error}") from error
+            raise self._damaged(" ".join(str(error).split())) from error
+        except UnicodeDecodeError as error:  # SQLite says what is wrong with a text, and shows it
+            raise self._damaged(ALTERED) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        """Return this thread's own connection."""
+        if not hasattr(self._own, "connection"):
+            with self._explained():
+                connection = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False, timeout=_WAIT)
+                self._opened.append(connection)
+                connection.execute("PRAGMA trusted_schema = OFF")  # nothing in a file may run by being read
+                connection.execute("PRAGMA synchronous = FULL")
+                self._own.connection = connection
+        return self._own.connection  # type: ignore[no-any-return]
+
+    def _open(self) -> None:
+        """Lay out a new file, or check that this one is a catalogue, as it was written."""
+        self._seal.check_present()
+        sealed = self._seal.fits()
+        with self._explained():
+            self._connection().execute("PRAGMA journal_mode = WAL")
+            with self.changing() as connection:
+                converted = prepare(connection)
+                if not (sealed or converted):
+                    check_whole(connection)
+            if converted:
+                with suppress(sqlite3.OperationalError):  # where there is no room, the old rows' space stays in it
+                    connection.execute("VACUUM")
+        self._sound, self._changed = True, converted or not sealed

@@ -1,0 +1,75 @@
+"""Where the files of a collection are: below one folder, with no link that leads out of it."""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from dmuh.collection import Collection, Item
+from dmuh.errors import DataError
+
+log = logging.getLogger(__name__)
+
+NO_TEXT = re.compile("[\ud800-\udfff]")  # what stands for a byte that is no UTF-8
+
+
+def inside_of(root: Path) -> Callable[[Path], bool]:
+    """Return what tells whether a file lies below a folder, links followed."""
+    folder, above = os.path.realpath(root), cache(os.path.realpath)  # of folders, of which there are few
+
+    def inside(path: Path) -> bool:
+        own = Path(above(path.parent), path.name)
+        return (Path(os.path.realpath(own)) if own.is_symlink() else own).is_relative_to(folder)
+
+    return inside
+
+
+def locate(collection: Collection, items: dict[int, Item]) -> tuple[Path, dict[int, str]]:
+    """Return the folder that all files lie below, and the path of each in it; what leads out of it is left out.
+
+    What is not a file, such as an image of an array, keeps its name.
+    """
+    wrong = next((item.path for item in items.values() if not _is_name(item.path)), None)
+    if wrong is not None:
+        raise DataError(f"{collection.path} has an image of a name that no file can have, {wrong!a}: index it again")
+    files = {id_: _without_dots(Path(item.path)) for id_, item in items.items() if item.path.startswith("/")}
+    root = Path(os.path.commonpath({path.parent for path in files.values()} or {Path("/")}))
+    inside = inside_of(root)
+    out = {id_ for id_, path in files.items() if not inside(path)}
+    if out:
+        log.warning("%s images of %s are links out of %s and are passed over", f"{len(out):,}", collection.path, root)
+    if out and len(out) == len(items):
+        raise DataError(
+            f"all images of {collection.path} are links that lead out of {root}, such as {files[min(out)]}: index the "
+            "folder that they lead to"
+        )
+    kept = {id_: item.path for id_, item in items.items() if id_ not in out}
+    return root, {id_: str(files[id_].relative_to(root)) if id_ in files else path for id_, path in kept.items()}
+
+
+def _is_name(path: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+
+
+def _without_dots(path: Path) -> Path:
+    """Return a path in which nothing leads up again."""
+    if ".." not in path.parts:
+        return path
+    n = len(path.parts) - path.parts[::-1].index("..")
+    return Path(os.path.realpath(Path(*path.parts[:n])), *path.parts[n:])
+
+
+def as_text(path: Path) -> str:
+    """Return a path as text that can be noted; in JSON where its name is no Unicode."""
+    return json.dumps(str(path)) if NO_TEXT.search(str(path)) else str(path)
+
+
+def as_path(text: str) -> Path:
+    """Return the path that was noted as this text."""
+    return Path(json.loads(text) if text.startswith('"') else text)
