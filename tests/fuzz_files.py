@@ -6,6 +6,7 @@ answer, never a traceback. Damage that is noticed and made good, such as feature
 answer.
 """
 
+import dataclasses
 import json
 import os
 import random
@@ -141,6 +142,13 @@ def cases_of_shards(root: Path) -> Iterator[Case]:
         yield Case(f"shards: {file.name}", file, root / "two" / file.name, ask)
 
 
+def trained_by(run: Run) -> str:
+    """The settings of a run, but for those that say where its data lie and what computes it, which may change."""
+    config = config_of(run)
+    training = dataclasses.replace(config.training, device="auto", workers=None)
+    return repr(dataclasses.replace(config, data=dataclasses.replace(config.data, data=""), training=training))
+
+
 def cases_of_runs(root: Path) -> Iterator[Case]:
     """A finished run, one that was broken off, and its export."""
     common = {"dataset": "features", "epochs": 3, "bits": 8, "batch_size": 16, "query": 6, "train": 12}
@@ -163,8 +171,8 @@ def cases_of_runs(root: Path) -> Iterator[Case]:
         return evaluate_run(run, data).metrics.to_dict()
 
     asks: dict[str, Ask] = {
-        "config.toml": lambda: repr(config_of(run)),
-        "run.json": lambda: [repr(config_of(run)), run.metrics(), run.load_model().checksum],
+        "config.toml": lambda: trained_by(run),
+        "run.json": lambda: [trained_by(run), run.metrics(), run.load_model().checksum],
         "environment.json": run.environment,
         "split.safetensors": evaluated,
         "metrics.jsonl": run.metrics,
