@@ -1,9 +1,13 @@
 """What is asked of the machine itself."""
 
 import ctypes
+import os
 import platform
+import pwd
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,3 +48,25 @@ print(kept, held() - before)
     kept, after = map(int, told)
     assert kept > 200 * 2**20
     assert after < kept / 2
+
+
+def test_where_the_cache_is(monkeypatch):
+    for name in ("DMUH_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert machine.cache_folder() == Path("/home/someone/.cache/dmuh")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert machine.cache_folder() == Path("/caches/dmuh")
+    monkeypatch.setenv("DMUH_CACHE", "/own")
+    assert machine.cache_folder() == Path("/own")
+
+
+def test_a_user_without_a_home_has_a_cache_too(monkeypatch):
+    for name in ("DMUH_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def none_of_that_number(number):
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", none_of_that_number)  # as for a container's --user
+    assert machine.cache_folder() == Path(tempfile.gettempdir()) / f"dmuh-{os.getuid()}"

@@ -1,6 +1,9 @@
 """Nothing that is read can run: what the source never calls, or calls only in the way that is safe."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +57,12 @@ def test_nothing_that_is_read_can_run(path):
 ])  # fmt: skip
 def test_every_fault_is_found(source):
     assert len(faults(source)) == 1
+
+
+@pytest.mark.parametrize("module", ["dmuh.inference", "dmuh.export", "dmuh.server.api", "dmuh.index"])
+def test_nothing_is_told_of_the_machine_that_dmuh_runs_on(module, tmp_path):
+    """Importing ONNX Runtime makes an id of the machine, to report with."""
+    own = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    own |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, "-c", f"import {module}"], env=own, check=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

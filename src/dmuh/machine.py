@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import tempfile
 from pathlib import Path
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
@@ -22,11 +23,17 @@ def place_in_group() -> tuple[int, int]:
 
 
 def cache_folder() -> Path:
-    """Return where what can be computed again is kept: $DMUH_CACHE, or dmuh in the user's cache folder."""
-    own = os.environ.get("DMUH_CACHE")
+    """Return where what can be computed again is kept: $DMUH_CACHE, or dmuh in the user's cache folder.
+
+    A user without a home, as a service may be, has a folder among the temporary files.
+    """
+    own, users = os.environ.get("DMUH_CACHE"), os.environ.get("XDG_CACHE_HOME")
     if own:
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dmuh"
+    try:
+        return Path(users or Path.home() / ".cache") / "dmuh"
+    except RuntimeError:  # no HOME, and no entry in the list of users
+        return Path(tempfile.gettempdir()) / f"dmuh-{os.getuid()}"
 
 
 def keep_freed_memory() -> None:
