@@ -1,5 +1,6 @@
 """The command line: the only part that prints. Commands import heavy modules themselves, so that help is quick."""
 
+import errno
 import logging
 import os
 import sys
@@ -49,16 +50,36 @@ def main() -> None:
     first = place_in_group()[0] == 0
     logging.getLogger("dmuh").setLevel(logging.INFO if first else logging.WARNING)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where it can be said that there is no room
     except DmuhError as error:
         if first or not isinstance(error, PeerError | TrainingError):  # which the first process reports too
             warn(str(error))
         sys.exit(2)
     except BrokenPipeError:  # whoever read our output has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         sys.exit(1)
     except OSError as error:
+        advice = _advice(error)
         if error.filename is None:
-            raise
-        warn(f"{error.filename}: {error.strerror}")
+            if not advice:
+                raise
+            _write_no_more()  # it may be the output that has no room
+        warn(f"{'' if error.filename is None else f'{error.filename}: '}{error.strerror}{advice}")
         sys.exit(2)
+
+
+def _advice(error: OSError) -> str:
+    """Return what to do about an error that may come from any file, if it is one."""
+    from dmuh.files import no_room
+
+    if no_room(error):
+        return "; make room and give the same command again, a training with --resume: it goes on"
+    return "; name a folder that can be written" if error.errno == errno.EROFS else ""
+
+
+def _write_no_more() -> None:
+    """Let what is left of the output go nowhere, so that Python does not try to write it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
