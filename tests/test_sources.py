@@ -12,9 +12,8 @@ from dmuh.errors import DataError
 from dmuh.sources import ListSource, TarSource
 from extras import needs
 
-needs("pyarrow", "scale")
-import pyarrow as pa  # noqa: E402
-from pyarrow import parquet  # noqa: E402
+pa = needs("pyarrow", "scale")
+parquet = needs("pyarrow", "scale", "pyarrow.parquet")
 
 
 def listed(folder, **columns):
