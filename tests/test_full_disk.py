@@ -88,6 +88,14 @@ def test_a_reader_that_leaves_is_no_error():
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_a_closed_output_is_no_error():
+    program = "from dmuh.cli import main; main()"
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", program, "list"], stderr=subprocess.PIPE
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_read_only_disk_is_a_sentence(photos, tmp_path):
     own = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none "$1" && shift && exec "$@"']
     tried = subprocess.run([*own, "sh", tmp_path, "true"], capture_output=True, text=True)

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import refused
 from dmuh import machine
+from dmuh.errors import ConfigError
 
 
 def test_freed_memory_is_kept_and_used_again_however_often_it_is_asked_for():
@@ -34,7 +36,9 @@ def test_a_c_library_that_cannot_keep_freed_memory_is_left_alone(monkeypatch, li
 def test_what_was_kept_is_given_back_when_asked():
     program = """
 import numpy as np
+from commands import refused
 from dmuh import machine
+from dmuh.errors import ConfigError
 def held(): return int(open("/proc/self/statm").read().split()[1]) * 4096
 machine.keep_freed_memory()
 before = held()
@@ -70,3 +74,17 @@ def test_a_user_without_a_home_has_a_cache_too(monkeypatch):
 
     monkeypatch.setattr(pwd, "getpwuid", none_of_that_number)  # as for a container's --user
     assert machine.cache_folder() == Path(tempfile.gettempdir()) / f"dmuh-{os.getuid()}"
+
+
+@pytest.mark.parametrize(("rank", "size"), [("x", "2"), ("0", ""), ("2", "2"), ("-1", "2"), ("0", "0")])
+def test_a_place_in_a_group_that_cannot_be_is_a_sentence(monkeypatch, rank, size):
+    group = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in group.items():
+        monkeypatch.setenv(name, value)
+    sentence = f"the environment has RANK={rank} and WORLD_SIZE={size}"
+    with pytest.raises(ConfigError, match=sentence):
+        machine.place_in_group()
+    assert sentence in refused("list")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert machine.place_in_group() == (1, 2)

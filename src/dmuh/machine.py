@@ -6,6 +6,8 @@ import platform
 import tempfile
 from pathlib import Path
 
+from dmuh.errors import ConfigError
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
@@ -19,7 +21,14 @@ def place_in_group() -> tuple[int, int]:
     wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if not all(name in os.environ for name in wanted):
         return 0, 1
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    try:
+        place, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except ValueError:
+        place = size = -1
+    if not 0 <= place < size:
+        given = f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']}"
+        raise ConfigError(f"torchrun sets RANK to a number from 0 to below WORLD_SIZE, the environment has {given}")
+    return place, size
 
 
 def cache_folder() -> Path:

@@ -1,6 +1,8 @@
 """The command line: the only part that prints. Commands import heavy modules themselves, so that help is quick."""
 
+import codecs
 import errno
+import io
 import logging
 import os
 import sys
@@ -12,6 +14,8 @@ from dmuh.cli import benching, listing, searching, serving, training
 from dmuh.cli.console import warn
 from dmuh.errors import DmuhError, PeerError, TrainingError
 from dmuh.machine import place_in_group
+
+_ESCAPED = "dmuh.escaped"
 
 app = typer.Typer(
     help="Learn short binary codes for images that know where they are unsure, search them and measure them.",
@@ -47,13 +51,18 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("dmuh: %(message)s"))
     logging.getLogger("dmuh").handlers = [handler]
-    first = place_in_group()[0] == 0
-    logging.getLogger("dmuh").setLevel(logging.INFO if first else logging.WARNING)
+    output = sys.stdout if isinstance(sys.stdout, io.TextIOWrapper) else None  # None also where a shell closed it
+    if output:
+        output.reconfigure(errors=_ESCAPED)
+    first = True
     try:
+        first = place_in_group()[0] == 0
+        logging.getLogger("dmuh").setLevel(logging.INFO if first else logging.WARNING)
         try:
             app()
         finally:
-            sys.stdout.flush()  # here, where it can be said that there is no room
+            if output:
+                output.flush()  # here, where it can be said that there is no room
     except DmuhError as error:
         if first or not isinstance(error, PeerError | TrainingError):  # which the first process reports too
             warn(str(error))
@@ -69,6 +78,16 @@ def main() -> None:
             _write_no_more()  # it may be the output that has no room
         warn(f"{'' if error.filename is None else f'{error.filename}: '}{error.strerror}{advice}")
         sys.exit(2)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Write what a terminal or a file has no letters for as JSON does, which can read it again."""
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
+
+
+codecs.register_error(_ESCAPED, _escaped)
 
 
 def _advice(error: OSError) -> str:
