@@ -1,19 +1,25 @@
 # `make` lists the targets. Each sets up what it needs in .venv; nothing is installed elsewhere.
-PYTHON ?= python3.11
+# 3.11 is what the project is tested with most; else any newer one will do.
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && { echo $$name; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LOCKED := $(PIP) install --require-hashes --no-deps --only-binary :all:
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve check format test test-slow bench clean
+.PHONY: help install demo serve check format test test-slow bench lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-$(READY): pyproject.toml constraints.txt
-	@command -v $(PYTHON) > /dev/null || { echo "$(PYTHON) is not installed; name another by make PYTHON=…" >&2; exit 1; }
+$(READY): pyproject.toml $(wildcard lock/*.txt)
+	@$(or $(PYTHON),false) --version > /dev/null 2>&1 || { echo "$(or $(PYTHON),Python 3.11 or newer) is not installed; name another by make PYTHON=…" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(LOCKED) -r lock/dev.txt
+	$(LOCKED) -r lock/torch-cpu.txt 2> /dev/null || $(LOCKED) -r lock/torch.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 install: $(READY)  ## set up .venv with everything for development
@@ -42,6 +48,9 @@ test-slow: $(READY)  ## the tests on real images; DMUH_DATA names their folder
 
 bench: $(READY)  ## the measurements behind every claim of speed
 	@for script in evaluate search encoding step reading large_set serve killed milvus; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+lock: $(READY)  ## choose versions anew where pyproject.toml asks for it; all of them by make lock UPGRADE=--upgrade
+	$(BIN)/python .ci/lock.py $(UPGRADE)
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis

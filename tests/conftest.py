@@ -16,6 +16,7 @@ from dmuh.bench.results import write_results
 from dmuh.datasets import Dataset, one_hot
 from dmuh.datasets.mnist5k import load_mnist5k
 from dmuh.runs import Run
+from extras import needs, pytest_terminal_summary  # noqa: F401
 from milvus_server import ADDRESS, CANNOT, SERVED, Server
 
 # The networks of the tests are tiny: one thread is as fast, and does not fight with other processes.
@@ -185,5 +186,5 @@ def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server |
 @pytest.fixture
 def milvus_address(milvus_server: Server | None, tmp_path: Path) -> str:
     """The address of that server, else of a file."""
-    pytest.importorskip("milvus_lite", reason="milvus-lite is not installed: pip install 'dmuh[milvus]'")
+    needs("milvus-lite", "milvus", "milvus_lite")
     return ADDRESS if milvus_server else f"milvus:{tmp_path / 'codes.db'}"

@@ -1,5 +1,6 @@
 """CIFAR-10 in every layout in which it is distributed, made small here, and files that only pretend to be it."""
 
+import gzip
 import os
 import pickle
 import tarfile
@@ -111,6 +112,32 @@ def test_what_is_missing_is_said(rows, tmp_path):
     (folder / "test_batch.bin").write_bytes(b"\0" * 100)
     (folder / "data_batch_4.bin").write_bytes((folder / "data_batch_3.bin").read_bytes())
     with pytest.raises(DataError, match=r"test_batch\.bin does not hold"):
+        cifar10.load_cifar10(folder)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["tar", "tar.gz"])
+def test_a_broken_archive_is_read_or_refused(rows, tmp_path, packed):
+    archive = pack(write_python(tmp_path / "data", rows), tmp_path / "whole.tar.gz")
+    whole = archive.read_bytes() if packed else gzip.decompress(archive.read_bytes())
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(100):
+        content = bytearray(whole)
+        content[rng.integers(len(content))] ^= int(rng.integers(1, 256))
+        archive.write_bytes(content[: rng.integers(1, len(content) + 1)] if rng.integers(2) else content)
+        try:
+            cifar10.load_cifar10(archive)
+        except DataError:
+            refused += 1
+    assert refused > 20
+
+
+def test_no_more_is_read_of_a_batch_than_one_has(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar10, "_LARGEST", 100_000)
+    folder = write_binary(tmp_path / "data", rows)
+    with (folder / "data_batch_1.bin").open("ab") as file:
+        file.truncate(2**40)  # with nothing in it: a disk that holds it has room
+    with pytest.raises(DataError, match=r"data_batch_1\.bin does not hold"):
         cifar10.load_cifar10(folder)
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -60,6 +61,26 @@ def test_list():
         "settings"
     ]
     assert list(json.loads(dmuh("list", "--methods", "--json").stdout)) == ["methods"]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_letters_that_the_output_has_not_are_escaped(encoding):
+    own = os.environ | {"PYTHONIOENCODING": encoding}
+    program = "from dmuh.cli import main; main()"
+    done = [
+        subprocess.run([sys.executable, "-c", program, "list", *form], env=own, capture_output=True, check=True).stdout
+        for form in ([], ["--json"])
+    ]
+    assert json.loads(done[1].decode(encoding)) == json.loads(dmuh("list", "--json").stdout)
+    assert (b"\\u" in done[0]) == (encoding == "ascii")
+
+
+def test_names_that_are_no_text_are_escaped():
+    """A file's name may be any bytes; Python has those that are not UTF-8 as lone halves of letters."""
+    program = "import sys; sys.argv = ['dmuh', 'search', 'no\\udce9where', 'x']; from dmuh.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "\\udce9where" in done.stderr
 
 
 def test_search_as_table_json_and_picture(run, index, photos, tmp_path):

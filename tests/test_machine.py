@@ -1,14 +1,20 @@
 """What is asked of the machine itself."""
 
 import ctypes
+import os
 import platform
+import pwd
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commands import refused
 from dmuh import machine
+from dmuh.errors import ConfigError
 
 
 def test_freed_memory_is_kept_and_used_again_however_often_it_is_asked_for():
@@ -30,7 +36,9 @@ def test_a_c_library_that_cannot_keep_freed_memory_is_left_alone(monkeypatch, li
 def test_what_was_kept_is_given_back_when_asked():
     program = """
 import numpy as np
+from commands import refused
 from dmuh import machine
+from dmuh.errors import ConfigError
 def held(): return int(open("/proc/self/statm").read().split()[1]) * 4096
 machine.keep_freed_memory()
 before = held()
@@ -44,3 +52,39 @@ print(kept, held() - before)
     kept, after = map(int, told)
     assert kept > 200 * 2**20
     assert after < kept / 2
+
+
+def test_where_the_cache_is(monkeypatch):
+    for name in ("DMUH_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert machine.cache_folder() == Path("/home/someone/.cache/dmuh")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert machine.cache_folder() == Path("/caches/dmuh")
+    monkeypatch.setenv("DMUH_CACHE", "/own")
+    assert machine.cache_folder() == Path("/own")
+
+
+def test_a_user_without_a_home_has_a_cache_too(monkeypatch):
+    for name in ("DMUH_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def none_of_that_number(number):
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", none_of_that_number)  # as for a container's --user
+    assert machine.cache_folder() == Path(tempfile.gettempdir()) / f"dmuh-{os.getuid()}"
+
+
+@pytest.mark.parametrize(("rank", "size"), [("x", "2"), ("0", ""), ("2", "2"), ("-1", "2"), ("0", "0")])
+def test_a_place_in_a_group_that_cannot_be_is_a_sentence(monkeypatch, rank, size):
+    group = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in group.items():
+        monkeypatch.setenv(name, value)
+    sentence = f"the environment has RANK={rank} and WORLD_SIZE={size}"
+    with pytest.raises(ConfigError, match=sentence):
+        machine.place_in_group()
+    assert sentence in refused("list")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert machine.place_in_group() == (1, 2)

@@ -24,10 +24,11 @@ from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
 from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.shards import encode_shard
 from dmuh.sources import DatasetSource
+from extras import needs
 from milvus_server import ADDRESS, CANNOT, SERVED, in_own_network, why_none
 from sharded import begun, noisy_images, projecting_hasher
 
-pytest.importorskip("milvus_lite", reason="milvus-lite is not installed: pip install 'dmuh[milvus]'")
+needs("milvus-lite", "milvus", "milvus_lite")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of pymilvus and what it imports
 
 on_a_server = pytest.mark.skipif(not SERVED, reason="needs a server: see test_all_of_this_on_a_server")

@@ -18,10 +18,11 @@ from dmuh.images import BadImages
 from dmuh.index import HammingIndex
 from dmuh.shards import Shards, encode_shard, own_shards, parse_shard
 from dmuh.sources import DatasetSource, ListSource, TarSource, open_source
+from extras import needs
 from sharded import begun, noisy_images, projecting_hasher
 
-pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'dmuh[scale]'")
-parquet = pytest.importorskip("pyarrow.parquet")
+pa = needs("pyarrow", "scale")
+parquet = needs("pyarrow", "scale", "pyarrow.parquet")
 
 PROGRAM = [sys.executable, str(Path(__file__).with_name("sharded.py"))]
 
@@ -288,7 +289,7 @@ def test_a_missing_ray_says_what_to_install_and_nothing_is_begun(digit_run, phot
 @pytest.mark.filterwarnings("ignore")  # of ray
 def test_the_actors_of_ray_make_the_same_shards(digit_run, digit_hasher, photos, tmp_path, monkeypatch):
     monkeypatch.chdir(photos.parent)
-    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dmuh[ray]'")
+    ray = needs("ray", "ray")
     command = ["encode", digit_run.path, photos.name, "--shards", 3, "--out", tmp_path / "shards"]
     assert "--workers is for this machine" in refused(*command, "--ray", "--workers", 2)
     try:

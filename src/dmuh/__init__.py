@@ -5,6 +5,7 @@ measuring work without it.
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from dmuh.trainer import train
 
 __version__ = "0.1.0"
+
+# Importing ONNX Runtime would else write an id of this machine to the home folder and report to its makers.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _HOME = {
     "Codes": "codes",

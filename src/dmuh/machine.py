@@ -3,7 +3,10 @@
 import ctypes
 import os
 import platform
+import tempfile
 from pathlib import Path
+
+from dmuh.errors import ConfigError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
@@ -18,15 +21,28 @@ def place_in_group() -> tuple[int, int]:
     wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if not all(name in os.environ for name in wanted):
         return 0, 1
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    try:
+        place, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except ValueError:
+        place = size = -1
+    if not 0 <= place < size:
+        given = f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']}"
+        raise ConfigError(f"torchrun sets RANK to a number from 0 to below WORLD_SIZE, the environment has {given}")
+    return place, size
 
 
 def cache_folder() -> Path:
-    """Return where what can be computed again is kept: $DMUH_CACHE, or dmuh in the user's cache folder."""
-    own = os.environ.get("DMUH_CACHE")
+    """Return where what can be computed again is kept: $DMUH_CACHE, or dmuh in the user's cache folder.
+
+    A user without a home, as a service may be, has a folder among the temporary files.
+    """
+    own, users = os.environ.get("DMUH_CACHE"), os.environ.get("XDG_CACHE_HOME")
     if own:
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dmuh"
+    try:
+        return Path(users or Path.home() / ".cache") / "dmuh"
+    except RuntimeError:  # no HOME, and no entry in the list of users
+        return Path(tempfile.gettempdir()) / f"dmuh-{os.getuid()}"
 
 
 def keep_freed_memory() -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import tarfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -137,9 +138,12 @@ class ListSource:
             n = opened.metadata.row_group(group).num_rows
             if first < end and first + n > begin:
                 wanted = [column, *([label] if label else [])]
-                table = opened.read_row_group(group, wanted).slice(max(begin - first, 0), end - max(begin, first))
+                with _reading(file):
+                    table = opened.read_row_group(group, wanted)
+                table = table.slice(max(begin - first, 0), end - max(begin, first))
                 for at in range(0, len(table), _PIECE):
-                    rows = table.slice(at, _PIECE).to_pydict()
+                    with _reading(file):
+                        rows = table.slice(at, _PIECE).to_pydict()
                     ids = max(begin, first) + np.arange(at, at + len(rows[column]))
                     yield _listed(file, ids, rows[column], rows[label] if label else None)
             first += n
@@ -172,12 +176,20 @@ def arrow() -> tuple[Any, Any]:
     return pa, parquet
 
 
-def _open_list(file: Path) -> Any:
-    pa, parquet = arrow()
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Turn what pyarrow raises for a file that is no list into a sentence."""
+    pa, _ = arrow()
     try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError for texts that are not UTF-8
+        raise DataError(f"{file} is cut short or not a Parquet file: {error}") from error
+
+
+def _open_list(file: Path) -> Any:
+    _, parquet = arrow()
+    with _reading(file):
         return parquet.ParquetFile(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{file} is cut short or not a Parquet file") from error
 
 
 def _columns(file: Path, names: Sequence[str]) -> tuple[str, str | None]:
@@ -189,15 +201,29 @@ def _columns(file: Path, names: Sequence[str]) -> tuple[str, str | None]:
 
 
 def _listed(file: Path, ids: NDArray[np.int64], images: list[Any], labels: list[Any] | None) -> Piece:
-    """Return rows of a list: paths, or contents of files; a label is a text or a list of them."""
-    if images and isinstance(images[0], bytes):
-        names, found = [f"{file.absolute()}, row {id_}" for id_ in ids.tolist()], images
-    else:
-        found = [file.absolute().parent / str(path) for path in images]
-        names = [str(path) for path in found]
-    own = labels or [None] * len(images)
-    texts = [[] if label is None else label if isinstance(label, list) else [str(label)] for label in own]
-    return Piece(ids, names, found, texts)
+    """Return rows of a list: paths, or contents of files; a label is a text or a number, or a list of them."""
+    places = [f"{file.absolute()}, row {id_}" for id_ in ids.tolist()]
+    for place, image in zip(places, images, strict=True):
+        if not isinstance(image, str | bytes) or image == "":
+            kind = "an empty text" if image == "" else "nothing" if image is None else type(image).__name__
+            raise DataError(f"{place} has {kind} for its image, expected a path or the content of a file")
+    found = [image if isinstance(image, bytes) else file.absolute().parent / image for image in images]
+    names = [place if isinstance(image, bytes) else str(image) for place, image in zip(places, found, strict=True)]
+    own = [None] * len(images) if labels is None else labels
+    return Piece(ids, names, found, [_texts(place, label) for place, label in zip(places, own, strict=True)])
+
+
+def _texts(place: str, label: Any) -> list[str]:
+    """Return a row's labels as texts; what is null is none."""
+    texts = []
+    for value in label if isinstance(label, list) else [label]:
+        if isinstance(value, dict | list | tuple):
+            raise DataError(
+                f"{place} has a {type(value).__name__} for a label, expected a text or a number, or a list of them"
+            )
+        if value is not None:
+            texts.append(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+    return texts
 
 
 def _samples(file: Path) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -205,7 +231,7 @@ def _samples(file: Path) -> Iterator[tuple[str, dict[str, bytes]]]:
     key: str | None = None
     parts: dict[str, bytes] = {}
     try:
-        with tarfile.open(file, "r|*") as archive:
+        with tarfile.open(file, "r|*", errors="replace") as archive:  # names that are not UTF-8 can be written, too
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() else None
                 path = PurePosixPath(member.name)
@@ -218,7 +244,7 @@ def _samples(file: Path) -> Iterator[tuple[str, dict[str, bytes]]]:
                     parts = {}
                 key = own
                 parts[suffix.lower()] = content.read()
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except Exception as error:  # a broken archive raises nearly anything
         raise DataError(f"{file} is cut short or not a tar file: {error}") from error
     if key is not None:
         yield key, parts

@@ -8,7 +8,9 @@ import httpx2
 import pytest
 from serving import Server, picture
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from extras import needs
+
+sync_api = needs("playwright", "dev", "playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 TOKEN = "a token of some length"

@@ -1,5 +1,8 @@
 """The command line: the only part that prints. Commands import heavy modules themselves, so that help is quick."""
 
+import codecs
+import errno
+import io
 import logging
 import os
 import sys
@@ -11,6 +14,8 @@ from dmuh.cli import benching, listing, searching, serving, training
 from dmuh.cli.console import warn
 from dmuh.errors import DmuhError, PeerError, TrainingError
 from dmuh.machine import place_in_group
+
+_ESCAPED = "dmuh.escaped"
 
 app = typer.Typer(
     help="Learn short binary codes for images that know where they are unsure, search them and measure them.",
@@ -46,19 +51,54 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("dmuh: %(message)s"))
     logging.getLogger("dmuh").handlers = [handler]
-    first = place_in_group()[0] == 0
-    logging.getLogger("dmuh").setLevel(logging.INFO if first else logging.WARNING)
+    output = sys.stdout if isinstance(sys.stdout, io.TextIOWrapper) else None  # None also where a shell closed it
+    if output:
+        output.reconfigure(errors=_ESCAPED)
+    first = True
     try:
-        app()
+        first = place_in_group()[0] == 0
+        logging.getLogger("dmuh").setLevel(logging.INFO if first else logging.WARNING)
+        try:
+            app()
+        finally:
+            if output:
+                output.flush()  # here, where it can be said that there is no room
     except DmuhError as error:
         if first or not isinstance(error, PeerError | TrainingError):  # which the first process reports too
             warn(str(error))
         sys.exit(2)
     except BrokenPipeError:  # whoever read our output has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         sys.exit(1)
     except OSError as error:
+        advice = _advice(error)
         if error.filename is None:
-            raise
-        warn(f"{error.filename}: {error.strerror}")
+            if not advice:
+                raise
+            _write_no_more()  # it may be the output that has no room
+        warn(f"{'' if error.filename is None else f'{error.filename}: '}{error.strerror}{advice}")
         sys.exit(2)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Write what a terminal or a file has no letters for as JSON does, which can read it again."""
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
+
+
+codecs.register_error(_ESCAPED, _escaped)
+
+
+def _advice(error: OSError) -> str:
+    """Return what to do about an error that may come from any file, if it is one."""
+    from dmuh.files import no_room
+
+    if no_room(error):
+        return "; make room and give the same command again, a training with --resume: it goes on"
+    return "; name a folder that can be written" if error.errno == errno.EROFS else ""
+
+
+def _write_no_more() -> None:
+    """Let what is left of the output go nowhere, so that Python does not try to write it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

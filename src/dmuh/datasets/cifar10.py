@@ -4,23 +4,21 @@ The folder or the archive of the Python version (cifar-10-batches-py, cifar-10-p
 (cifar-10-batches-bin, cifar-10-binary.tar.gz), or the folder that one lies in. The 50,000 training images come first,
 then the 10,000 test images.
 
-The Python version is pickled. It is read by an unpickler that knows arrays, lists and texts and nothing else, so that a
-file that is not what it seems cannot run anything.
+The Python version is pickled. It is read without unpickling (see `pickled`), so that a file that is not what it seems
+cannot run anything.
 """
 
-import io
-import pickle
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.datasets.base import Dataset, one_hot
+from dmuh.datasets.pickled import as_uint8, read_pickled
 from dmuh.errors import DataError
 
 HOW = "get it from www.cs.toronto.edu/~kriz/cifar.html, or let `dmuh train --download` fetch it (170 MB)"
@@ -31,6 +29,7 @@ _TRAIN = tuple(f"data_batch_{n}" for n in range(1, 6))
 _TEST = "test_batch"
 _BATCH = 10_000
 _PIXELS = 3 * 32 * 32
+_LARGEST = 64 * 2**20  # bytes that are read of a batch, which has 31 million: an archive may promise anything
 _FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")
 _ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz")
 
@@ -57,7 +56,7 @@ def _open(source: Path) -> Iterator[tuple[Path, set[str], Read]]:
     """Yield where the batches lie, the names of all files there, and how one is read."""
     place = _find(source) if source.is_dir() else source
     if place.is_dir():
-        yield place, {path.name for path in place.iterdir()}, lambda name: (place / name).read_bytes()
+        yield place, {path.name for path in place.iterdir()}, lambda name: _content((place / name).open("rb"))
         return
     try:
         with tarfile.open(place) as archive:
@@ -66,11 +65,19 @@ def _open(source: Path) -> Iterator[tuple[Path, set[str], Read]]:
             def read(name: str) -> bytes:
                 file = archive.extractfile(members[name])
                 assert file is not None
-                return file.read()
+                return _content(file)
 
             yield place, set(members), read
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except DataError:
+        raise
+    except Exception as error:  # a broken archive raises nearly anything
         raise DataError(f"{place} is not a CIFAR-10 folder or a whole archive of it: {error}") from error
+
+
+def _content(file: IO[bytes]) -> bytes:
+    """Read a batch, and no more than one has; what is longer is refused for its length."""
+    with file:
+        return file.read(_LARGEST)
 
 
 def _find(folder: Path) -> Path:
@@ -119,35 +126,13 @@ def _from_binary(content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 def _from_pickle(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
-        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
-        pixels, numbers = batch[b"data"], np.asarray(batch[b"labels"], np.int64)
-    except Exception as error:  # a broken pickle raises nearly anything
+        match read_pickled(content):
+            case {b"data": data, b"labels": list(labels)}:
+                pixels = as_uint8(data)
+            case _:
+                raise ValueError("it holds no data and labels")
+        if any(type(label) is not int or not 0 <= label <= 9 for label in labels):
+            raise ValueError("its labels are not whole numbers from 0 to 9")
+    except ValueError as error:
         raise DataError(f"{name} is not a batch of CIFAR-10's Python version: {error}") from error
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
-        raise DataError(f"{name} is not a batch of CIFAR-10's Python version: its data are not pixels")
-    return pixels, numbers
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """Return how pickles of protocol 2 keep bytes."""
-    if encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError(f"it has a text in {encoding}, which no batch needs")
-    return text.encode("latin1")
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """An unpickler that makes NumPy arrays, and nothing that could act."""
-
-    _known: dict[tuple[str, str], Any] = {
-        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-        ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): _latin1,
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return what a batch may name; anything else is refused."""
-        if (module, name) not in self._known:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no batch needs")
-        return self._known[module, name]
+    return pixels, np.array(labels, np.int64)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dmuh.index.compiled import compiled
 
 Array = NDArray[Any]
 
@@ -37,7 +38,7 @@ def group(words: Array) -> Groups:
     return Groups(of, first, *order_by(of, len(first)))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def order_by(keys: Array, n_keys: int) -> tuple[Array, Array]:
     """Sort positions by small whole numbers, stably: where each key begins (n_keys + 1,), and the positions (n,)."""
     starts = np.zeros(n_keys + 1, np.int64)
@@ -54,7 +55,7 @@ def order_by(keys: Array, n_keys: int) -> tuple[Array, Array]:
     return starts, order
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _hash(words: Array, table: Array) -> tuple[Array, Array]:
     """Give each distinct column of words a number, through an open hash table whose length is a power of two."""
     width, n = words.shape

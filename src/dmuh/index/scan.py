@@ -7,10 +7,10 @@ The passes release the interpreter's lock and take a range of queries, so that t
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dmuh.index.bits import popcount
+from dmuh.index.compiled import compiled
 
 _CHUNK = 8192  # codes that stay in the cache while a block of queries passes over them
 _BLOCK = 16  # queries in such a block
@@ -18,7 +18,7 @@ _BLOCK = 16  # queries in such a block
 Array = NDArray[Any]
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def distance(words: Array, j: int, queries: Array, i: int) -> Any:
     """Return the Hamming distance of code j and query i."""
     total = popcount(words[0, j] ^ queries[0, i])
@@ -27,7 +27,7 @@ def distance(words: Array, j: int, queries: Array, i: int) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def nearest(
     words: Array, starts: Array, ids: Array, alive: Array, living: Array, queries: Array, first: int, last: int,
     n_bits: int, distances: Array, found: Array,
@@ -70,7 +70,7 @@ def nearest(
             order(starts, ids, living, codes[b], away[b], n_kept[b], seen[b], limit[b], k, distances[i], found[i])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _next_near(words: Array, query: Any, begin: int, even: int, reach: int) -> Any:
     """Return the first of the fours from `begin` in which a code is within reach, or `even` (unsigned: no checks)."""
     j = np.uintp(begin)
@@ -86,7 +86,7 @@ def _next_near(words: Array, query: Any, begin: int, even: int, reach: int) -> A
     return np.int64(j)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _next_near_pair(low: Array, high: Array, query: Any, other: Any, begin: int, even: int, reach: int) -> Any:
     """Return the same for codes of two words."""
     j = np.uintp(begin)
@@ -103,7 +103,7 @@ def _next_near_pair(low: Array, high: Array, query: Any, other: Any, begin: int,
     return np.int64(j)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def lowered(limit: Any, nearer: Any, seen: Array, away: Any, n: Any, k: int) -> tuple[Any, Any]:
     """Count n ids at a distance; return the limit beyond which none is needed any more, and the ids below it."""
     seen[away] += n
@@ -115,7 +115,7 @@ def lowered(limit: Any, nearer: Any, seen: Array, away: Any, n: Any, k: int) -> 
     return limit, nearer
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _scan_chunk(
     words: Array, starts: Array, alive: Array, single: bool, begin: int, end: int, queries: Array, i: int, k: int,
     codes: Array, away: Array, n_kept: int, seen: Array, limit: int, nearer: int,
@@ -148,8 +148,8 @@ def _scan_chunk(
     return n_kept, limit, nearer
 
 
-@njit(nogil=True, cache=True, inline="always")
-def n_ids(starts: Array, alive: Array, j: int) -> Any:
+@compiled(inline="always")
+def n_ids(starts: Array, alive: Array, j: int | np.int64) -> Any:
     """Return how many ids of code j may be found."""
     if len(alive):
         return np.int64(alive[j])
@@ -158,7 +158,7 @@ def n_ids(starts: Array, alive: Array, j: int) -> Any:
     return np.int64(1)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _forget(codes: Array, away: Array, n_kept: Array, b: int, limit: int) -> Any:
     """Drop the codes beyond the limit; return how many are left."""
     left = 0
@@ -170,7 +170,7 @@ def _forget(codes: Array, away: Array, n_kept: Array, b: int, limit: int) -> Any
     return left
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def wider(array: Array) -> Array:
     """Return the array with more than twice its columns."""
     wide = np.empty((array.shape[0], 2 * array.shape[1] + _CHUNK), array.dtype)
@@ -178,13 +178,13 @@ def wider(array: Array) -> Array:
     return wide
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _sort(array: Array) -> None:
     """Sort in place; compiled once here rather than wherever it is used."""
     array.sort()
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def order(
     starts: Array, ids: Array, living: Array, codes: Array, away: Array, n_kept: int, seen: Array, limit: int, k: int,
     distances: Array, found: Array,
@@ -234,7 +234,7 @@ def order(
             distances[at] = d
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def count_within(
     words: Array, starts: Array, alive: Array, queries: Array, first: int, last: int, radius: int, seen: Array
 ) -> None:
@@ -246,7 +246,7 @@ def count_within(
                 seen[i, d] += n_ids(starts, alive, j)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def collect_within(
     words: Array, starts: Array, ids: Array, living: Array, queries: Array, first: int, last: int, radius: int,
     place: Array, distances: Array, found: Array,

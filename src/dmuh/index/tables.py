@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dmuh.index.bits import popcount
+from dmuh.index.compiled import compiled
 from dmuh.index.grouping import order_by
 from dmuh.index.scan import distance, lowered, n_ids, order, wider
 
@@ -70,7 +70,7 @@ def _part(words: NDArray[Any], part: int) -> NDArray[np.int64]:
     return np.asarray(values, np.int64)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def nearest_in_tables(
     table_words: Array, table_codes: Array, table_starts: Array, flips: Array, flip_starts: Array, starts: Array,
     ids: Array, alive: Array, living: Array, queries: Array, first: int, last: int, n_bits: int, distances: Array,
@@ -126,13 +126,13 @@ def nearest_in_tables(
             )
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _value(queries: Array, i: int, part: int, per_word: int) -> Any:
     """Return a part of query i."""
     return np.int64((np.uint64(queries[part // per_word, i]) >> np.uint64(16 * (part % per_word))) & np.uint64(0xFFFF))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _shown_before(
     words: Array, row: int, queries: Array, i: int, part: int, s: int, n_parts: int, per_word: int
 ) -> bool:

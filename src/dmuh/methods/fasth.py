@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from dmuh.config import setting
 from dmuh.heads import TreesHead
+from dmuh.index.compiled import compiled
 from dmuh.methods.shallow import ShallowMethod
 
 _LEARNING_RATE = 0.1
@@ -135,7 +135,7 @@ def symmetric_pairs(partner: NDArray[np.int64], weight: NDArray[Any]) -> Any:
     return both.tocsr()
 
 
-@numba.njit(cache=True)
+@compiled()
 def lower_pairs(
     bit: NDArray[np.float32], start: NDArray[np.int32], other: NDArray[np.int32], weight: NDArray[np.float64]
 ) -> None:

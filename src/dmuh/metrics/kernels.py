@@ -7,10 +7,10 @@ The passes release the interpreter's lock and take a range of queries, so that t
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dmuh.index.bits import popcount
+from dmuh.index.compiled import compiled
 from dmuh.index.scan import distance
 
 _CHUNK = 8192  # codes that stay in the cache while a block of queries passes over them
@@ -19,7 +19,7 @@ _BLOCK = 32  # queries in such a block
 Array = NDArray[Any]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _share_a_label(sets: Array, asked: Array, relevant: Array) -> None:
     """Mark which label sets (S, l words) share a label with the asked one (l words)."""
     for s in range(sets.shape[0]):
@@ -29,7 +29,7 @@ def _share_a_label(sets: Array, asked: Array, relevant: Array) -> None:
         relevant[s] = common != 0
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _count_run(words: Array, weights: Array, begin: int, end: int, queries: Array, i: int, sub: Array) -> None:
     """Add the codes begin…end to the histogram of their distances to query i.
 
@@ -59,7 +59,7 @@ def _count_run(words: Array, weights: Array, begin: int, end: int, queries: Arra
         sub[k & 3, distance(words, k, queries, i)] += weights[k] if len(weights) else np.uint32(1)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def count_pairs(
     words: Array, weights: Array, starts: Array, sets: Array, queries: Array, asked: Array, first: int, last: int,
     out: Array,
@@ -97,7 +97,7 @@ def count_pairs(
                         out[i, r, d] += np.int64(sub[r, 0, d]) + sub[r, 1, d] + sub[r, 2, d] + sub[r, 3, d]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _count_labelled_run(
     words: Array, labels: Array, begin: int, end: int, queries: Array, i: int, asked: Array, sub: Array
 ) -> None:
@@ -129,13 +129,13 @@ def _count_labelled_run(
         sub[k & 3, _bin(distance(words, k, queries, i), shared)] += one
 
 
-@njit(nogil=True, cache=True, inline="always")
+@compiled(inline="always")
 def _bin(away: Any, shared: Any) -> Any:
     """Return where a pair is counted: distance, then relevance."""
     return (np.uintp(away) << np.uintp(1)) | np.uintp(shared != np.uint64(0))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def count_labelled_pairs(
     words: Array, labels: Array, queries: Array, asked: Array, first: int, last: int, out: Array
 ) -> None:
@@ -154,7 +154,7 @@ def count_labelled_pairs(
                         out[i, r, d] += np.int64(sub[0, at]) + sub[1, at] + sub[2, at] + sub[3, at]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def rank_in_order(
     words: Array, set_of: Array, sets: Array, queries: Array, asked: Array, first: int, last: int, cut: int,
     by_retrieved: bool, ranks: Array, average: Array, hits: Array, out: Array,

@@ -1,0 +1,106 @@
+"""Compiled functions where their machine code cannot be kept: read-only installs, full disks, torn caches."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dmuh
+from dmuh.encoder import export_run
+
+SOURCE = Path(dmuh.__file__).parent
+ORDER = (
+    "import numpy as np; from dmuh.index.grouping import order_by; print(order_by(np.array([2, 0, 2]), 3)[1].tolist())"
+)
+NO_ROOM = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); \
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+
+
+def copied(folder: Path) -> Path:
+    shutil.copytree(SOURCE, folder / "dmuh", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture
+def read_only(tmp_path) -> Path:
+    """An install in which nobody can keep anything, root neither: what would be a folder is a file."""
+    folder = copied(tmp_path / "read-only")
+    for package in {file.parent for file in folder.rglob("*.py")}:
+        (package / "__pycache__").write_bytes(b"")
+    return folder
+
+
+def run(installed: Path, program: str, *arguments: object, **own: str) -> str:
+    """Run a program with such an install and without a home; return what it prints."""
+    hidden = ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "DMUH_CACHE", "HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment |= {"HOME": "/dev/null", "PYTHONPATH": str(installed), **own}
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=installed)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.nbi"))
+
+
+def test_the_machine_code_is_kept_beside_the_source(tmp_path):
+    installed = copied(tmp_path / "installed")
+    assert run(installed, ORDER) == "[1, 0, 2]\n"
+    (file,) = kept(installed)
+    assert file.parent == installed / "dmuh" / "index" / "__pycache__"
+
+
+def test_a_folder_that_the_user_names_is_used(read_only, tmp_path):
+    assert run(read_only, ORDER, NUMBA_CACHE_DIR=str(tmp_path / "own")) == "[1, 0, 2]\n"
+    assert kept(tmp_path / "own")
+
+
+def test_a_read_only_install_without_a_home_compiles_and_keeps_nothing(read_only, tmp_path):
+    assert run(read_only, ORDER) == "[1, 0, 2]\n"
+    assert not kept(tmp_path)
+
+
+def test_a_full_disk_does_not_matter(tmp_path):
+    installed = copied(tmp_path / "installed")
+    assert run(installed, NO_ROOM + ORDER) == "[1, 0, 2]\n"
+    assert not kept(installed)
+
+
+@pytest.mark.parametrize("left", [b"", b"no cache", b"\x80\x04"])
+def test_a_torn_cache_is_made_anew(tmp_path, left):
+    installed = copied(tmp_path / "installed")
+    run(installed, ORDER)
+    (file,) = kept(installed)
+    whole = file.read_bytes()
+    file.write_bytes(left)
+    assert run(installed, ORDER) == "[1, 0, 2]\n"
+    run(installed, ORDER)
+    assert len(file.read_bytes()) == len(whole)
+
+
+def test_a_read_only_install_without_a_home_searches(read_only, digit_run, photos, tmp_path):
+    model, codes = tmp_path / "model", tmp_path / "codes"
+    export_run(digit_run.path, model)
+    program = "from dmuh.cli import main; main()"
+    assert "20 images indexed" in run(read_only, program, "index", model, photos, "--out", codes)
+    (answer,) = json.loads(run(read_only, program, "search", codes, photos / "ones" / "03.png", "-k", 1, "--json"))
+    assert answer["matches"][0]["distance"] == 0
+
+
+def test_everything_is_compiled_that_way():
+    uses = {
+        str(file.relative_to(SOURCE))
+        for file in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "numba" and "njit" in [name.name for name in node.names]
+    }
+    assert uses == {"index/compiled.py"}
+    assert not [file for file in SOURCE.rglob("*.py") if "numba.njit" in file.read_text()]
