@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKED := $(PIP) install --require-hashes --no-deps --only-binary :all:
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve check format test test-slow bench lock clean
+.PHONY: help install demo serve check format test test-slow fuzz bench lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -45,6 +45,9 @@ test: $(READY)  ## the tests
 
 test-slow: $(READY)  ## the tests on real images; DMUH_DATA names their folder
 	$(BIN)/pytest -m slow
+
+fuzz: $(READY)  ## damage every kind of file that dmuh writes, 2,000 times each; TIMES=… SEED=… change that
+	@cd tests && ../$(BIN)/python fuzz_files.py $(or $(TIMES),2000) $(or $(SEED),0)
 
 bench: $(READY)  ## the measurements behind every claim of speed
 	@for script in evaluate search encoding step reading large_set serve killed milvus; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
