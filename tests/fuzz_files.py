@@ -296,7 +296,8 @@ def cases_of_catalogues(root: Path) -> Iterator[Case]:
             kept = [plain(catalogue.codes()), plain(catalogue.codes("label 2")), catalogue.labels(), len(catalogue)]
             return [listed, labelled, found, kept, sorted(catalogue.files().items()), sorted(catalogue.forgotten())]
 
-    yield Case("service: catalogue.sqlite", file, root / "two" / "catalogue.sqlite", ask)
+    for name in (file.name, f"{file.name}.sha256"):
+        yield Case(f"service: {name}", file.with_name(name), root / "two" / name, ask)
 
 
 KINDS = (
@@ -381,7 +382,7 @@ def main() -> None:
     """Print a line for each kind of file, and all that was found."""
     import logging
 
-    logging.getLogger("dmuh").setLevel(logging.ERROR)
+    logging.getLogger("dmuh").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
     times, seed = (int(text) for text in [*sys.argv[1:3], *("2000", "0")[len(sys.argv) - 1 :]])
     only = sys.argv[3] if len(sys.argv) > 3 else ""
