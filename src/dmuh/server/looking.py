@@ -1,0 +1,67 @@
+"""What is done with an image file of strangers, in a process that can be ended: it is checked and drawn, or refused."""
+
+import io
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from dmuh.errors import RequestError
+from dmuh.images import FORMATS, Preprocess, read_pixels, upright
+from dmuh.server.opening import read_regular
+from dmuh.server.uploads import check_upload
+
+SIDE = 256  # pixels that a thumbnail has at most
+_TINY = 64  # pixels up to which a picture is kept exactly: every one of them is seen
+_QUICK_PIXELS = 4_000_000  # of an image that is decoded in a tenth of a second
+_FILE_BYTES = 2**28  # of a file that a thumbnail is made of: as large as 89 megapixels are that nothing compressed
+_MEMORY = 2**30  # bytes that a process may take beside what it has when it starts
+
+
+def limit_memory() -> None:
+    """Have this process fail where it would take very much memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    most = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def look(
+    what: str, content: bytes, preprocess: Preprocess, most_pixels: int, *, quick: bool
+) -> tuple[dict[str, Any], bytes]:
+    """Return what there is to say of an image, and its pixels or its thumbnail.
+
+    `what` is "pixels" for the file of an upload, or "thumbnail" for the path of a file. One that should be `quick` but
+    is not, is left for another process.
+    """
+    wrong: dict[str, Any] = {"status": 404, "error": "the file of this image is not an image any more"}
+    try:
+        if what == "thumbnail":
+            content = read_regular(Path(os.fsdecode(content)), _FILE_BYTES)
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+                pixels = image.width * image.height
+        else:
+            kind, pixels = check_upload(content, most_pixels)
+            wrong = {"status": 422, "error": f"this {kind.name} image is broken"}
+        if quick and pixels > _QUICK_PIXELS:
+            return {"large": True}, b""
+        if what == "thumbnail":
+            return {}, _thumbnail(content)
+        return {"kind": kind.name}, read_pixels(content, preprocess).tobytes()
+    except RequestError as error:
+        return {"status": error.status, "error": str(error)}, b""
+    except Exception as error:  # decoders raise nearly anything on broken files
+        if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
+            wrong = {"status": 413, "error": "this image takes too much memory to decode"}
+        return wrong, b""
+
+
+def _thumbnail(content: bytes) -> bytes:
+    """Return a small picture of an image, its proportions kept."""
+    small = upright(content, SIDE)
+    small.thumbnail((SIDE, SIDE))
+    buffer = io.BytesIO()
+    small.save(buffer, "WEBP", quality=85, method=2, lossless=max(small.size) <= _TINY)
+    return buffer.getvalue()
