@@ -112,7 +112,7 @@ class Hasher:
         return self._preprocess
 
     def encode_pixels(self, pixels: Pixels) -> Codes:
-        """Return the codes of images that were read elsewhere, by `read_pixels` and `preprocess`: (n, size, size, 3)."""
+        """Return the codes of images that were read before, by `read_pixels` and `preprocess`: (n, size, size, 3)."""
         result = self._network.run(pixels)
         return Codes.from_outputs(result["outputs"], result.get("uncertainty"))
 

@@ -127,7 +127,7 @@ class Decoders:
             refusal = RequestError(503, "no image can be looked at now: try again in a moment")
             if process.send(jobs):
                 refusal = RequestError(422, "this image takes too much time or memory to decode")
-                while jobs and (answer := process.receive(self._seconds, lambda: self._wanted(jobs))) is not None:  # noqa: B023
+                while jobs and (answer := process.receive(self._seconds, lambda: self._wanted(jobs))) is not None:
                     self._take(jobs.pop(0), *answer)
             if jobs:  # the first of them was too much for it
                 process.end()

@@ -1,4 +1,4 @@
-"""How files are opened whose names others may have had a hand in: regular files alone, and never more than is allowed."""
+"""How files are opened that others may have had a hand in: regular files alone, and no more of them than is allowed."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def open_regular(file: Path) -> int:
-    """Return a handle of a file, to read; what is no regular file, such as a pipe, a device or a link, is an OSError."""
+    """Return a handle of a file, to read; what is no regular file, but a pipe, a device or a link, is an OSError."""
     handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

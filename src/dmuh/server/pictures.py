@@ -78,7 +78,7 @@ class Pictures:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            opening.add_done_callback(lambda done: done.exception() or done.result().close())
+            opening.add_done_callback(_close_again)
             raise
 
     async def thumbnail(self, row: Row, known: str) -> tuple[str, bytes | None]:
@@ -110,6 +110,12 @@ class Pictures:
             opened.close()
             raise RequestError(404, f"the file of image {row.id} is not an image any more")
         return opened
+
+
+def _close_again(opening: "asyncio.Future[Picture]") -> None:
+    """Close a file that was opened for someone who has left."""
+    if opening.exception() is None:
+        opening.result().close()
 
 
 def is_known(tag: str, known: str) -> bool:

@@ -118,8 +118,10 @@ def responses(
     if content is not None:
         right["content" if isinstance(content, dict) else "model"] = content
     wrong = _REFUSED | {int(key[1:]): sentence for key, sentence in refused.items()}
-    described = {code: {"description": wrong[code]} | ({} if code == 304 else {"model": Error}) for code in sorted(wrong)}
-    return {status: right, **described}
+    described: dict[int | str, Any] = {status: right}
+    for code in sorted(wrong):
+        described[code] = {"description": wrong[code]} | ({} if code == 304 else {"model": Error})
+    return described
 
 
 _REFUSED = {

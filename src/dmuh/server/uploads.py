@@ -69,7 +69,9 @@ def check_upload(content: bytes, most_pixels: int) -> tuple[Kind, int]:
     if end is None or end > len(content):
         raise RequestError(422, f"this {kind.name} image is cut short or broken")
     if not _may_follow(content, end, kind, parts):
-        raise RequestError(422, f"{len(content) - end:,} bytes follow the end of this {kind.name} image: leave them out")
+        raise RequestError(
+            422, f"{len(content) - end:,} bytes follow the end of this {kind.name} image: leave them out"
+        )
     if zipfile.is_zipfile(io.BytesIO(content)):
         raise RequestError(422, f"this {kind.name} image is a ZIP archive too")
     return kind, _checked_size(content, kind, most_pixels)
