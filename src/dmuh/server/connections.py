@@ -11,12 +11,12 @@ from typing import Protocol
 
 _MOST = 512  # at a time
 _MOST_OF_ONE = 384  # of one address, which may be a proxy's
-_PATIENCE = 2.0  # seconds that an upload or the reader of an answer may take before it has to make room
+_PATIENCE = 2.0  # seconds that an upload or the reader of an answer may take before it makes room like one that idles
 _EVERY = 0.5  # seconds between two looks at all deadlines
 
 
 class Stage(Enum):
-    """How far a connection has come, in the order in which they make room.
+    """How far a connection has come.
 
     HEAD    the head of a request has not come, or not all of it
     BODY    the rest of the request has not come
@@ -97,11 +97,13 @@ class Connections:
 
     def _end_one(self, address: str | None) -> bool:
         """End the connection, of an address or of any, that has waited longest; return whether there was one."""
-        late = time.monotonic() - _PATIENCE
-        for stage in (Stage.HEAD, Stage.BODY, Stage.UNREAD, Stage.IDLE):
-            patient = stage in (Stage.BODY, Stage.UNREAD)
+        late, now = time.monotonic() - _PATIENCE, float("inf")
+        for stage, before in (
+            (Stage.HEAD, now), (Stage.BODY, late), (Stage.UNREAD, late), (Stage.IDLE, now), (Stage.BODY, now),
+            (Stage.UNREAD, now),
+        ):  # fmt: skip
             for connection, since in self._stages[stage].items():
-                if patient and since > late:
+                if since > before:
                     break  # those behind it have waited even less
                 if address is None or connection.address == address:
                     self._end(connection)

@@ -222,12 +222,13 @@ class _Process:
 def _serve(pipe: Connection, preprocess: Preprocess, most_pixels: int) -> None:
     """Decode what comes through the pipe; this runs in the process."""
     limit_memory()
-    pipe.send_bytes(b"ready")
-    while True:
-        jobs, contents = json.loads(pipe.recv_bytes()), memoryview(pipe.recv_bytes())
-        at = 0
-        for job in jobs:
-            content = bytes(contents[at : at + job["bytes"]])
-            at += job["bytes"]
-            about, raw = look(job["what"], content, preprocess, most_pixels, quick=job["quick"])
-            pipe.send_bytes(json.dumps(about).encode() + b"\n" + raw)
+    with suppress(EOFError, OSError):  # the service has ended
+        pipe.send_bytes(b"ready")
+        while True:
+            jobs, contents = json.loads(pipe.recv_bytes()), memoryview(pipe.recv_bytes())
+            at = 0
+            for job in jobs:
+                content = bytes(contents[at : at + job["bytes"]])
+                at += job["bytes"]
+                about, raw = look(job["what"], content, preprocess, most_pixels, quick=job["quick"])
+                pipe.send_bytes(json.dumps(about).encode() + b"\n" + raw)

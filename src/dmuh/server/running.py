@@ -15,6 +15,7 @@ from dmuh.server.connections import Connections
 from dmuh.server.guard import Guard
 from dmuh.server.protocol import HttpProtocol
 
+_BUFFER = 2**18  # bytes that the system keeps for a connection each way: else some megabytes, for those who never read
 _FILES = 4096  # that may be open: usual are 1024
 
 
@@ -24,6 +25,8 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # connections take them over
+            opened.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER)
         try:
             opened.bind(address)
         except BaseException:
