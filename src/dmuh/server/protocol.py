@@ -38,7 +38,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._refusal: RequestError | None = None
         self._active: RequestResponseCycle | None = None  # what is being answered, by the task
         self._task: asyncio.Task[Any] | None = None
-        self._lost = False
 
     def stage(self) -> Stage:
         """Return how far the connection has come."""
@@ -76,7 +75,6 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of all that was done for the connection."""
         self._all.remove(self)
-        self._lost = True
         self.pipeline.clear()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
@@ -175,9 +173,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._task = asyncio.current_task()
         try:
             await app(scope, receive, send)
-        except asyncio.CancelledError:
-            if not self._lost:
-                raise
+        except asyncio.CancelledError:  # the client has left, or the service ends
+            cycle.disconnected = True
+            self.transport.abort()
         finally:
             if self._task is asyncio.current_task():
                 self._task = None

@@ -16,6 +16,7 @@ from dmuh.server.guard import Guard
 from dmuh.server.protocol import HttpProtocol
 
 _BUFFER = 2**18  # bytes that the system keeps for a connection each way: else some megabytes, for those who never read
+_ACCEPTED = 16  # connections at a time: the event loop takes one from each copy of the socket before it does other work
 _FILES = 4096  # that may be open: usual are 1024
 
 
@@ -56,7 +57,7 @@ def run(app: Guard, opened: socket.socket, seconds: float, ready: Callable[[], N
     _allow_files()
     server = _Server(config, ready)
     with suppress(KeyboardInterrupt):
-        server.run(sockets=[opened])
+        server.run(sockets=[opened, *(opened.dup() for _ in range(_ACCEPTED - 1))])
 
 
 def _allow_files() -> None:
