@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from mutants import KINDS, png_bomb
+from mutants import KINDS, many_scans, png_bomb
 from PIL import Image
 from serving import decoded, picture
 
@@ -110,6 +110,15 @@ def test_small_ones_do_not_wait_for_large_ones(decoders):
         return waiting
 
     assert asyncio.run(ask()) > 0
+
+
+def test_a_small_file_that_is_drawn_often_is_no_quick_one():
+    often = many_scans(80, (500, 500))
+    assert len(often) < 2**18
+    assert looking.look("pixels", often, SMALL, MOST, quick=True)[0] == {"large": True}
+    assert looking.look("pixels", often, SMALL, MOST, quick=False)[0] == {"kind": "JPEG"}
+    assert looking.look("pixels", picture("JPEG"), SMALL, MOST, quick=True)[0] == {"kind": "JPEG"}
+    assert decoded(SMALL, [often], MOST)[0][0].name == "JPEG"
 
 
 def test_what_nobody_waits_for_is_not_begun_and_not_finished(decoders):

@@ -31,7 +31,7 @@ from dmuh.workers import worker_process
 
 _SECONDS = 5.0  # that one image may take; a photograph of 50 megapixels takes one or two
 _PROCESSES = 4  # at most: there is more to do than to decode
-_WAITING = 256  # images at a time; more are refused
+_WAITING = {True: 256, False: 64}  # quick images at a time, and others; more are refused
 _SMALL = 2**18  # bytes of a file that may be a quick one, and of those that are sent together
 _TOGETHER = 16  # quick ones that are sent together at most
 _LOOK = 0.25  # seconds after which it is seen that nobody waits for an image any more
@@ -106,8 +106,8 @@ class Decoders:
 
     async def _ask(self, job: _Job) -> tuple[dict[str, Any], bytes]:
         with self._changed:
-            if sum(map(len, self._waiting.values())) >= _WAITING:
-                raise RequestError(503, "too many images are waiting to be looked at: try again in a moment")
+            if len(self._waiting[job.quick]) >= _WAITING[job.quick]:
+                raise _too_many()
             self._waiting[job.quick].append(job)
             self._changed.notify()
             if not job.quick:
@@ -160,9 +160,12 @@ class Decoders:
         return jobs
 
     def _take(self, job: _Job, about: dict[str, Any], raw: bytes) -> None:
-        if about.get("large"):
+        if about.get("large") and job.quick:
             job.quick = False
-            self._put_back([job])
+            if len(self._waiting[False]) < _WAITING[False]:
+                self._put_back([job])
+            else:
+                job.settle(_too_many())
         elif "error" in about:
             job.settle(RequestError(int(about["status"]), str(about["error"])))
         else:
@@ -172,8 +175,12 @@ class Decoders:
         with self._changed:
             for job in reversed(jobs):
                 if not job.left:
-                    self._waiting[job.quick].appendleft(job)
+                    self._waiting[job.quick].appendleft(job)  # they have waited already
             self._changed.notify_all()
+
+
+def _too_many() -> RequestError:
+    return RequestError(503, "too many images are waiting to be looked at: try again in a moment")
 
 
 class _Process:

@@ -3,6 +3,7 @@
 import io
 import os
 import resource
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from dmuh.server.uploads import check_upload
 
 SIDE = 256  # pixels that a thumbnail has at most
 _TINY = 64  # pixels up to which a picture is kept exactly: every one of them is seen
-_QUICK_PIXELS = 4_000_000  # of an image that is decoded in a tenth of a second
+_QUICK = 3_000_000  # pixels, as often as a JPEG goes over them, that are decoded in less than a tenth of a second
+_SCAN = b"\xff\xda"  # where a JPEG goes over the picture, perhaps again
 _FILE_BYTES = 2**28  # of a file that a thumbnail is made of: as large as 89 megapixels are that nothing compressed
 _MEMORY = 2**30  # bytes that a process may take beside what it has when it starts
 
@@ -25,7 +27,8 @@ def limit_memory() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     most = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    with suppress(ValueError, OSError):  # not every system can
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def look(
@@ -45,7 +48,7 @@ def look(
         else:
             kind, pixels = check_upload(content, most_pixels)
             wrong = {"status": 422, "error": f"this {kind.name} image is broken"}
-        if quick and pixels > _QUICK_PIXELS:
+        if quick and pixels * max(1, content.count(_SCAN)) > _QUICK:
             return {"large": True}, b""
         if what == "thumbnail":
             return {}, _thumbnail(content)

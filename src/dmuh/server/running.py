@@ -1,6 +1,7 @@
 """The socket a service listens on, and the server behind it."""
 
 import gc
+import logging
 import resource
 import socket
 from collections.abc import Callable
@@ -54,6 +55,7 @@ def run(app: Guard, opened: socket.socket, seconds: float, ready: Callable[[], N
         app, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
         server_header=False, timeout_graceful_shutdown=5,
     )  # fmt: skip
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else whoever sends garbage fills the log
     _allow_files()
     server = _Server(config, ready)
     with suppress(KeyboardInterrupt):
