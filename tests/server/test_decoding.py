@@ -100,6 +100,22 @@ def test_a_process_that_dies_takes_one_image_with_it(decoders):
     assert asyncio.run(ask()) in ((422, True), (503, True))  # it may have died before it was sent all of it
 
 
+def test_of_several_that_were_sent_together_only_the_bad_one_is_refused(decoders):
+    """One process dies with all that it was sent; what was good in it is done again."""
+
+    async def ask():
+        slow, many = many_scans(80, (150, 150)), [picture(seed=n) for n in range(40)]
+        await asyncio.gather(decoders.pixels(picture()), decoders.pixels(large()))
+        tasks = [asyncio.create_task(decoders.pixels(content)) for content in (slow, *many)]
+        await soon(lambda: len(decoders._waiting[True]) < 41)
+        for child in multiprocessing.active_children():
+            os.kill(child.pid, signal.SIGKILL)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        return [getattr(result, "status", 200) for result in results].count(200)
+
+    assert asyncio.run(ask()) >= 39
+
+
 def test_small_ones_do_not_wait_for_large_ones(decoders):
     async def ask():
         many = [asyncio.create_task(decoders.pixels(large())) for n in range(4 * len(decoders._threads))]

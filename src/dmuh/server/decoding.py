@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,6 +39,9 @@ _LOOK = 0.25  # seconds after which it is seen that nobody waits for an image an
 _READY = 60.0  # seconds that a process may take to start
 
 
+Answer = tuple[dict[str, Any], bytes]  # what there is to say of an image, and raw bytes
+
+
 @dataclass(eq=False)
 class _Job:
     """One image to be decoded, and who waits for that."""
@@ -45,21 +49,16 @@ class _Job:
     what: str
     content: bytes | bytearray
     quick: bool
-    answer: "asyncio.Future[tuple[dict[str, Any], bytes]]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    alone: bool = False  # it was sent with others, and one of them was too much
+    answer: "asyncio.Future[Answer]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def left(self) -> bool:
         """Whether nobody waits for it any more."""
         return self.answer.done()
 
-    def settle(self, result: tuple[dict[str, Any], bytes] | Exception) -> None:
-        """Hand the result to who waits for it, from any thread."""
-        with suppress(RuntimeError):  # the service has ended
-            self.answer.get_loop().call_soon_threadsafe(self._settle, result)
-
-    def _settle(self, result: tuple[dict[str, Any], bytes] | Exception) -> None:
+    def settle(self, result: "Answer | Exception") -> None:
+        """Hand the result to who waits for it, in the event loop."""
         if self.left:
             return
         if isinstance(result, Exception):
@@ -104,7 +103,7 @@ class Decoders:
         for thread in self._threads:
             thread.join()
 
-    async def _ask(self, job: _Job) -> tuple[dict[str, Any], bytes]:
+    async def _ask(self, job: _Job) -> Answer:
         with self._changed:
             if len(self._waiting[job.quick]) >= _WAITING[job.quick]:
                 raise _too_many()
@@ -125,16 +124,33 @@ class Decoders:
         process = _Process(self._preprocess, self._most_pixels)
         while jobs := self._next(only_quick):
             refusal = RequestError(503, "no image can be looked at now: try again in a moment")
+            answers = None
             if process.send(jobs):
                 refusal = RequestError(422, "this image takes too much time or memory to decode")
-                while jobs and (answer := process.receive(self._seconds, lambda: self._wanted(jobs))) is not None:
-                    self._take(jobs.pop(0), *answer)
-            if jobs:  # the first of them was too much for it
-                process.end()
-                jobs[0].settle(refusal)
-                self._put_back(jobs[1:])
-                process = _Process(self._preprocess, self._most_pixels)
+                answers = process.receive(self._seconds, partial(self._wanted, jobs))
+            if answers is not None and len(answers) == len(jobs):
+                self._settle(jobs, [self._result(job, *answer) for job, answer in zip(jobs, answers, strict=True)])
+                continue
+            process.end()
+            process = _Process(self._preprocess, self._most_pixels)
+            if len(jobs) == 1:
+                self._settle(jobs, [refusal])
+            else:  # it is not known which of them it was
+                for job in jobs:
+                    job.alone = True
+                self._put_back(jobs)
         process.end()
+
+    def _settle(self, jobs: Sequence[_Job], results: Sequence[Answer | Exception | None]) -> None:
+        """Hand results to who waits for them; None is for one that waits on."""
+
+        def settle() -> None:
+            for job, result in zip(jobs, results, strict=True):
+                if result is not None:
+                    job.settle(result)
+
+        with suppress(RuntimeError):  # the service has ended
+            jobs[0].answer.get_loop().call_soon_threadsafe(settle)
 
     def _wanted(self, jobs: Sequence[_Job]) -> bool:
         return not self._closed and not all(job.left for job in jobs)
@@ -154,22 +170,22 @@ class Decoders:
         quick = self._waiting[True]
         share = min(-(-len(quick) // len(self._threads)), _TOGETHER)
         jobs, length = [quick.popleft()], 0
-        while len(jobs) < share and length + len(quick[0].content) <= _SMALL:
+        while len(jobs) < share and not jobs[0].alone and length + len(quick[0].content) <= _SMALL:
             length += len(quick[0].content)
             jobs.append(quick.popleft())
         return jobs
 
-    def _take(self, job: _Job, about: dict[str, Any], raw: bytes) -> None:
-        if about.get("large") and job.quick:
-            job.quick = False
-            if len(self._waiting[False]) < _WAITING[False]:
-                self._put_back([job])
-            else:
-                job.settle(_too_many())
-        elif "error" in about:
-            job.settle(RequestError(int(about["status"]), str(about["error"])))
-        else:
-            job.settle((about, raw))
+    def _result(self, job: _Job, about: dict[str, Any], raw: bytes) -> Answer | Exception | None:
+        """Return what a process has found; None for what was not quick, and waits among the others from now on."""
+        if "error" in about:
+            return RequestError(int(about["status"]), str(about["error"]))
+        if not (about.get("large") and job.quick):
+            return about, raw
+        job.quick = False
+        if len(self._waiting[False]) >= _WAITING[False]:
+            return _too_many()
+        self._put_back([job])
+        return None
 
     def _put_back(self, jobs: Sequence[_Job]) -> None:
         with self._changed:
@@ -206,17 +222,21 @@ class _Process:
             return False
         return True
 
-    def receive(self, seconds: float, wanted: Callable[[], bool]) -> tuple[dict[str, Any], bytes] | None:
-        """Return what became of the next image; None if it took too long, broke the process, or is not wanted now."""
+    def receive(self, seconds: float, wanted: Callable[[], bool]) -> list[Answer] | None:
+        """Return what became of the images; None if they took too long, broke the process, or are not wanted now."""
         until = time.monotonic() + seconds
         try:
             while not self._pipe.poll(min(_LOOK, max(0.0, until - time.monotonic()))):
                 if time.monotonic() >= until or not wanted():
                     return None
-            about, _, raw = self._pipe.recv_bytes().partition(b"\n")
-            return json.loads(about), raw
-        except (OSError, EOFError, ValueError):
+            head, _, raw = self._pipe.recv_bytes().partition(b"\n")
+            answers, at = [], 0
+            for about in json.loads(head):
+                answers.append((about, raw[at : at + about["bytes"]]))
+                at += about["bytes"]
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
             return None
+        return answers
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -233,9 +253,10 @@ def _serve(pipe: Connection, preprocess: Preprocess, most_pixels: int) -> None:
         pipe.send_bytes(b"ready")
         while True:
             jobs, contents = json.loads(pipe.recv_bytes()), memoryview(pipe.recv_bytes())
-            at = 0
+            answers, at = [], 0
             for job in jobs:
                 content = bytes(contents[at : at + job["bytes"]])
                 at += job["bytes"]
-                about, raw = look(job["what"], content, preprocess, most_pixels, quick=job["quick"])
-                pipe.send_bytes(json.dumps(about).encode() + b"\n" + raw)
+                answers.append(look(job["what"], content, preprocess, most_pixels, quick=job["quick"]))
+            head = json.dumps([about | {"bytes": len(raw)} for about, raw in answers]).encode()
+            pipe.send_bytes(b"".join([head, b"\n", *(raw for _, raw in answers)]))
