@@ -185,6 +185,23 @@ def test_a_process_loads_little():
     assert result.stdout == "set()\n"
 
 
+def test_where_no_process_can_be_started_it_is_tried_again(monkeypatch):
+    def fail(self):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    async def ask():
+        with pytest.raises(RequestError, match="try again in a moment") as caught:
+            await decoders.pixels(picture())
+        monkeypatch.undo()
+        while isinstance((await asyncio.gather(decoders.pixels(picture()), return_exceptions=True))[0], RequestError):
+            pass
+        return caught.value.status
+
+    monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", fail)
+    with closing(Decoders(SMALL, MOST)) as decoders:
+        assert asyncio.run(ask()) == 503
+
+
 def test_the_processes_end_with_the_pool():
     before = set(multiprocessing.active_children())
     decoders = Decoders(SMALL, MOST)

@@ -178,7 +178,7 @@ class Decoders:
     def _result(self, job: _Job, about: dict[str, Any], raw: bytes) -> Answer | Exception | None:
         """Return what a process has found; None for what was not quick, and waits among the others from now on."""
         if "error" in about:
-            return RequestError(int(about["status"]), str(about["error"]))
+            return RequestError(about["status"], about["error"])
         if not (about.get("large") and job.quick):
             return about, raw
         job.quick = False
@@ -205,9 +205,9 @@ class _Process:
     def __init__(self, preprocess: Preprocess, most_pixels: int) -> None:
         self._pipe, theirs = Pipe()
         self._process = worker_process(_serve, theirs, preprocess, most_pixels)
-        self._process.start()
-        theirs.close()
         self._started = False
+        with theirs, suppress(OSError):  # where none can be started now, nothing can be sent
+            self._process.start()
 
     def send(self, jobs: Sequence[_Job]) -> bool:
         """Send images, all at once: it reads them all before it answers."""
@@ -234,14 +234,15 @@ class _Process:
             for about in json.loads(head):
                 answers.append((about, raw[at : at + about["bytes"]]))
                 at += about["bytes"]
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+        except (OSError, EOFError, ValueError, LookupError, TypeError):  # whatever a broken one may have sent
             return None
         return answers
 
     def end(self) -> None:
         """End the process, whatever it does."""
-        self._process.kill()
-        self._process.join()
+        if self._process.pid is not None:
+            self._process.kill()
+            self._process.join()
         self._process.close()
         self._pipe.close()
 
