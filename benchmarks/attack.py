@@ -46,6 +46,13 @@ def slow_image(scans: int, side: int = 2000) -> bytes:
     return content[:-2] + content[content.rindex(b"\xff\xda") : -2] * scans + content[-2:]
 
 
+def large_image(side: int = 7000) -> bytes:
+    """Return a PNG that is as large as may be: little to send, much memory to decode."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (side, side)).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
 def uploaded(content: bytes) -> bytes:
     """Return the request that searches with an image."""
     return POST + b"content-length: %d\r\n\r\n" % len(content) + content
@@ -73,9 +80,10 @@ def kinds() -> dict[str, Kind]:
         "trailers": Kind(40, CHUNKED + b"1\r\nx\r\n0\r\n", b"x-more: " + b"y" * 60_000 + b"\r\n", 0.2),
         "half answers": Kind(100, POST.replace(b"image/png", b"text/plain") + b"content-length: 100000\r\n\r\n", b"x"),
         "slow readers": Kind(60, get, reads=False),
-        "slow decodes": Kind(20, uploaded(slow_image(3000)), reads=True),
-        "slow decodes that pass the checks": Kind(10, uploaded(slow_image(80, 6000)), reads=True),
-        "idle": Kind(30, b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"),
+        "slow decodes": Kind(20, uploaded(slow_image(3000))),
+        "slow decodes that pass the checks": Kind(10, uploaded(slow_image(80, 6000))),
+        "large decodes": Kind(10, uploaded(large_image())),
+        "idle": Kind(20, b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"),
     }
 
 

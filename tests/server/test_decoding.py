@@ -1,5 +1,6 @@
 """Images of strangers are decoded by processes that can be ended."""
 
+import ast
 import asyncio
 import io
 import multiprocessing
@@ -168,14 +169,17 @@ def test_one_that_takes_too_much_memory_is_refused():
 import sys
 from dmuh.images import Preprocess
 from dmuh.server import looking
-looking._MEMORY = 100_000_000
-looking.limit_memory()
-print(looking.look("pixels", sys.stdin.buffer.read(), Preprocess(16, 16), 10**8, quick=False)[0])
+content = sys.stdin.buffer.read()
+for most in (1_000_000, 40_000_000):
+    looking.limit_memory("pixels", most)
+    print(looking.look("pixels", content, Preprocess(16, 16), 10**8, quick=False)[0])
 """
     buffer = io.BytesIO()
-    Image.new("RGBA", (6000, 6000)).save(buffer, "PNG")
+    Image.new("RGB", (6000, 6000)).save(buffer, "PNG", compress_level=1)
     result = subprocess.run([sys.executable, "-c", program], input=buffer.getvalue(), capture_output=True, check=True)
-    assert eval(result.stdout) == {"status": 413, "error": "this image takes too much memory to decode"}
+    refused, taken = map(ast.literal_eval, result.stdout.decode().splitlines())
+    assert refused == {"status": 413, "error": "this image takes too much memory to decode"}
+    assert taken == {"kind": "PNG"}
 
 
 def test_a_process_loads_little():

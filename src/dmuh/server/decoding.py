@@ -249,7 +249,6 @@ class _Process:
 
 def _serve(pipe: Connection, preprocess: Preprocess, most_pixels: int) -> None:
     """Decode what comes through the pipe; this runs in the process."""
-    limit_memory()
     with suppress(EOFError, OSError):  # the service has ended
         pipe.send_bytes(b"ready")
         while True:
@@ -258,6 +257,7 @@ def _serve(pipe: Connection, preprocess: Preprocess, most_pixels: int) -> None:
             for job in jobs:
                 content = bytes(contents[at : at + job["bytes"]])
                 at += job["bytes"]
+                limit_memory(job["what"], most_pixels)
                 answers.append(look(job["what"], content, preprocess, most_pixels, quick=job["quick"]))
             head = json.dumps([about | {"bytes": len(raw)} for about, raw in answers]).encode()
             pipe.send_bytes(b"".join([head, b"\n", *(raw for _, raw in answers)]))

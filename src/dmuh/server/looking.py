@@ -11,6 +11,7 @@ from PIL import Image
 
 from dmuh.errors import RequestError
 from dmuh.images import FORMATS, Preprocess, read_pixels, upright
+from dmuh.images.pixels import MAX_PIXELS
 from dmuh.server.opening import read_regular
 from dmuh.server.uploads import check_upload
 
@@ -19,14 +20,15 @@ _TINY = 64  # pixels up to which a picture is kept exactly: every one of them is
 _QUICK = 3_000_000  # pixels, as often as a JPEG goes over them, that are decoded in less than a tenth of a second
 _SCAN = b"\xff\xda"  # where a JPEG goes over the picture, perhaps again
 _FILE_BYTES = 2**28  # of a file that a thumbnail is made of: as large as 89 megapixels are that nothing compressed
-_MEMORY = 2**30  # bytes that a process may take beside what it has when it starts
+_COPIES, _BESIDE = 3, 100_000_000  # of the picture while it is drawn, four bytes a pixel, and bytes for all else
 
 
-def limit_memory() -> None:
-    """Have this process fail where it would take very much memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
-    most = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+def limit_memory(what: str, most_pixels: int) -> None:
+    """Have this process fail where an image would take much more memory than it should: see `look`."""
+    status = Path("/proc/self/statm")
+    taken = int(status.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
+    pixels = MAX_PIXELS if what == "thumbnail" else most_pixels
+    most, hard = taken + _COPIES * 4 * pixels + _BESIDE, resource.getrlimit(resource.RLIMIT_AS)[1]
     with suppress(ValueError, OSError):  # not every system can
         resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
