@@ -192,10 +192,12 @@ def tree_memory(pid: int) -> float:
 
 
 def prepare(folder: Path) -> None:
-    """Train a network for a moment and lay out a few images, one of them of 15 MB."""
+    """Train a network for a moment, export it, and lay out a few images, one of them of 15 MB."""
     from dmuh import configure, train
+    from dmuh.encoder import export_run
 
     train(configure({"bits": 48, "epochs": 1, "train": 20, "query": 5}), folder / "run")
+    export_run(folder / "run", folder / "model")
     rng = np.random.default_rng(0)
     (folder / "images").mkdir()
     for n, side in enumerate([2240, *[28] * 50]):
@@ -204,7 +206,7 @@ def prepare(folder: Path) -> None:
 
 def measure(folder: Path, seconds: float) -> tuple[Seen, float, float, str]:
     """Attack a service; return what a client saw, the memory before and at most, and what the service logged."""
-    command = [sys.executable, "-m", "dmuh.cli", "serve", str(folder / "run"), "--images", str(folder / "images"),
+    command = [sys.executable, "-m", "dmuh.cli", "serve", str(folder / "model"), "--images", str(folder / "images"),
                "--port", "0"]  # fmt: skip
     with (
         (folder / "log").open("w") as log,

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from dmuh.errors import RequestError
 
-_ALL = 200_000_000  # bytes of all uploads that come or wait, where two of the largest are not more
+_ALL = 128_000_000  # bytes of all uploads that come or wait, where two of the largest are not more
 
 
 @dataclass(eq=False)
