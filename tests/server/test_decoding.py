@@ -171,7 +171,7 @@ from dmuh.images import Preprocess
 from dmuh.server import looking
 content = sys.stdin.buffer.read()
 for most in (1_000_000, 40_000_000):
-    looking.limit_memory("pixels", most)
+    looking.limit_memory(["pixels"], most)
     print(looking.look("pixels", content, Preprocess(16, 16), 10**8, quick=False)[0])
 """
     buffer = io.BytesIO()

@@ -253,11 +253,11 @@ def _serve(pipe: Connection, preprocess: Preprocess, most_pixels: int) -> None:
         pipe.send_bytes(b"ready")
         while True:
             jobs, contents = json.loads(pipe.recv_bytes()), memoryview(pipe.recv_bytes())
+            limit_memory([job["what"] for job in jobs], most_pixels)
             answers, at = [], 0
             for job in jobs:
                 content = bytes(contents[at : at + job["bytes"]])
                 at += job["bytes"]
-                limit_memory(job["what"], most_pixels)
                 answers.append(look(job["what"], content, preprocess, most_pixels, quick=job["quick"]))
             head = json.dumps([about | {"bytes": len(raw)} for about, raw in answers]).encode()
             pipe.send_bytes(b"".join([head, b"\n", *(raw for _, raw in answers)]))

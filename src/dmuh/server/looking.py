@@ -3,6 +3,7 @@
 import io
 import os
 import resource
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,18 @@ from dmuh.server.uploads import check_upload
 SIDE = 256  # pixels that a thumbnail has at most
 _TINY = 64  # pixels up to which a picture is kept exactly: every one of them is seen
 _QUICK = 3_000_000  # pixels, as often as a JPEG goes over them, that are decoded in less than a tenth of a second
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _SCAN = b"\xff\xda"  # where a JPEG goes over the picture, perhaps again
 _FILE_BYTES = 2**28  # of a file that a thumbnail is made of: as large as 89 megapixels are that nothing compressed
 _COPIES, _BESIDE = 3, 100_000_000  # of the picture while it is drawn, four bytes a pixel, and bytes for all else
 
 
-def limit_memory(what: str, most_pixels: int) -> None:
+def limit_memory(what: Sequence[str], most_pixels: int) -> None:
     """Have this process fail where an image would take much more memory than it should: see `look`."""
-    status = Path("/proc/self/statm")
-    taken = int(status.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
-    pixels = MAX_PIXELS if what == "thumbnail" else most_pixels
+    taken = 0
+    with suppress(OSError), open("/proc/self/statm", "rb") as status:  # noqa: PTH123 - a path costs as much as an image
+        taken = int(status.read().split()[0]) * _PAGE
+    pixels = MAX_PIXELS if "thumbnail" in what else most_pixels
     most, hard = taken + _COPIES * 4 * pixels + _BESIDE, resource.getrlimit(resource.RLIMIT_AS)[1]
     with suppress(ValueError, OSError):  # not every system can
         resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
