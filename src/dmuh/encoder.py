@@ -15,7 +15,7 @@ from dmuh.bundle import Bundle
 from dmuh.codes import Codes
 from dmuh.errors import ConfigError, InputError, MissingExtraError, needs_torch
 from dmuh.files import ArrayFile, write_text, written_whole
-from dmuh.images import BadImages, ImageLike, ImageReader, Images, OnBadImage, Preprocess
+from dmuh.images import BadImages, ImageLike, ImageReader, Images, OnBadImage, Pixels, Preprocess
 from dmuh.inference import OnnxNetwork
 from dmuh.runs import Run
 
@@ -103,6 +103,18 @@ class Hasher:
             np.concatenate([outputs[0], *unsure]) if with_uncertainty else None,
             found if ids is None else np.asarray(ids, np.int64)[found],
         )
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """How the pixels that `encode_pixels` takes are read."""
+        if self._preprocess is None:
+            raise InputError("this network takes feature vectors, which have no pixels")
+        return self._preprocess
+
+    def encode_pixels(self, pixels: Pixels) -> Codes:
+        """Return the codes of images that were read before, by `read_pixels` and `preprocess`: (n, size, size, 3)."""
+        result = self._network.run(pixels)
+        return Codes.from_outputs(result["outputs"], result.get("uncertainty"))
 
     def rows(self, images: Images) -> NDArray[Any]:
         """Return what the network takes for each image (n, …)."""

@@ -1,10 +1,11 @@
-"""Worker processes: they read images, and make the runs of a grid."""
+"""Worker processes: they read images, and make the runs of a grid, or decode what strangers send."""
 
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
@@ -18,6 +19,11 @@ def process_pool(workers: int) -> ProcessPoolExecutor:
     They are started afresh, never forked: the threads of torch and others do not survive a fork.
     """
     return ProcessPoolExecutor(workers, _Context())
+
+
+def worker_process(work: Callable[..., None], *arguments: Any) -> SpawnProcess:
+    """Return a process of its own, not started yet, that calls `work`, a function of a module."""
+    return _Worker(target=work, args=arguments, daemon=True)
 
 
 class _Worker(SpawnProcess):

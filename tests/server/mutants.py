@@ -3,6 +3,7 @@
 import io
 import random
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterator
 
@@ -52,13 +53,50 @@ def gif_bomb(width: int, height: int) -> bytes:
     return bytes(content)
 
 
+def many_scans(n: int, size: tuple[int, int] = (64, 64)) -> bytes:
+    """A progressive JPEG whose last scan is there n times more: little to send, much to decode."""
+    buffer = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert("RGB").save(buffer, "JPEG", progressive=True)
+    content = buffer.getvalue()
+    last = content.rindex(b"\xff\xda")
+    return content[:-2] + content[last:-2] * n + content[-2:]
+
+
+def tiny_parts(kind: str, length: int) -> bytes:
+    """An image of about this many bytes, nearly all of them in parts that hold nothing."""
+    whole = picture(kind)
+    match kind:
+        case "PNG":
+            return whole[:33] + png_chunk(b"teSt", b"") * (length // 12) + whole[33:]
+        case "JPEG":
+            return whole[:2] + b"\xff\xfe\x00\x02" * (length // 4) + whole[2:]
+        case "GIF":
+            return whole[:-1] + (b"\x21\xfe" + b"\x01x" * (length // 2) + b"\0") + whole[-1:]
+    body = whole[12:] + b"teSt\0\0\0\0" * (length // 8)
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
+
+
+def archive() -> bytes:
+    """A ZIP archive."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as opened:
+        opened.writestr("page.html", "<script>alert(1)</script>")
+    return buffer.getvalue()
+
+
+def box(name: bytes, content: bytes) -> bytes:
+    """A part of a film as phones make them."""
+    return struct.pack(">I", 8 + len(content)) + name + content
+
+
 def mutants(n: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
     """Yield n uploads by name: cut short, bombs, of another type, empty, two files in one, overwritten."""
     rng = random.Random(seed)
     whole = {kind: picture(kind, (40, 30)) for kind in KINDS}
     bombs = {
         "png bomb": png_bomb(60_000, 60_000), "flat bomb": png_bomb(2**31 - 1, 1), "gif bomb": gif_bomb(65_535, 65_535),
-        "text bomb": text_bomb(), "nothing": b"", "one byte": b"\xff",
+        "text bomb": text_bomb(), "nothing": b"", "one byte": b"\xff", "many scans": many_scans(500),
+        "long side": png_bomb(1, 100_000),
     }  # fmt: skip
     yield from list({**bombs, **FOREIGN}.items())[:n]
     for number in range(n - len(bombs) - len(FOREIGN)):

@@ -1,10 +1,11 @@
 """Services for tests: in this process, or as a process of their own."""
 
+import asyncio
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from dmuh import Hasher
-from dmuh.images import BadImages
+from dmuh.images import BadImages, Preprocess
 from dmuh.server.api import create_app
+from dmuh.server.decoding import Decoders
 from dmuh.server.filling import Place, compare_folder, take_images
 from dmuh.server.following import FollowingIndex
 from dmuh.server.guard import Limits
@@ -37,6 +39,20 @@ def client_of(hasher: Hasher, root: Path, state: Path, engine: str | None = None
             service.close()
             if whole is not None:
                 whole.close()
+
+
+def decoded(preprocess: Preprocess, contents: Sequence[bytes], most_pixels: int = 1_000_000) -> list:
+    """Decode uploads in processes, sixteen at a time; each gives its type and pixels, or why it is refused."""
+
+    async def decode() -> list:
+        results = []
+        for first in range(0, len(contents), 16):
+            some = [decoders.pixels(content) for content in contents[first : first + 16]]
+            results += await asyncio.gather(*some, return_exceptions=True)
+        return results
+
+    with closing(Decoders(preprocess, most_pixels)) as decoders:
+        return asyncio.run(decode())
 
 
 class Server:

@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import sqlite3
+import threading
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from PIL import Image
 from serving import client_of, picture
 
 from dmuh import HammingIndex
+from dmuh.errors import RequestError
 
 PNG = {"content-type": "image/png"}
 
@@ -168,7 +171,7 @@ def test_thumbnails_and_files(client, folder):
     id_ = upload(client, buffer.getvalue(), 201, "/api/images", headers={"content-type": "image/jpeg"})["id"]
     answer = client.get(f"/api/images/{id_}/thumbnail")
     assert answer.headers["content-type"] == "image/webp"
-    assert "immutable" in answer.headers["cache-control"]
+    assert answer.headers["cache-control"] == "private, no-cache"
     with Image.open(io.BytesIO(answer.content)) as small:
         assert small.size == (256, 85)
     with Image.open(io.BytesIO(client.get("/api/images/1/thumbnail").content)) as small:
@@ -176,6 +179,57 @@ def test_thumbnails_and_files(client, folder):
     file = client.get("/api/images/1/file")
     assert file.headers["content-type"] == "image/png"
     assert file.content == (folder / "ones" / "00.png").read_bytes()
+
+
+@pytest.mark.parametrize("what", ["file", "thumbnail"])
+def test_a_browser_asks_again_before_it_shows_what_it_has_kept(client, folder, what):
+    first = client.get(f"/api/images/1/{what}")
+    assert first.headers["cache-control"] == "private, no-cache"
+    tag = first.headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = client.get(f"/api/images/1/{what}", headers={"if-none-match": known})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert client.get(f"/api/images/1/{what}", headers={"if-none-match": '"other"'}).content == first.content
+    (folder / "ones" / "00.png").write_bytes(picture(seed=8))
+    changed = client.get(f"/api/images/1/{what}", headers={"if-none-match": tag})
+    assert (changed.status_code, changed.headers["etag"] == tag) == (200, False)
+    assert changed.content != first.content
+    assert client.delete("/api/images/1").status_code == 204
+    assert client.get(f"/api/images/1/{what}", headers={"if-none-match": tag}).status_code == 404
+
+
+def test_answers_of_the_api_are_kept_nowhere(client):
+    for route in ("/api/about", "/api/images/1", "/api/images", "/api/search?id=1", "/api/nothing", "/metrics"):
+        assert client.get(route).headers["cache-control"] == "no-store"
+    assert client.get("/page.css").headers["cache-control"] == "no-cache"
+
+
+def test_an_add_that_is_begun_is_answered_by_what_became_of_it(digit_hasher, folder, tmp_path):
+    """While another program holds the catalogue's lock, an add waits: it never says no and is there later."""
+    state = tmp_path / "state"
+    with client_of(digit_hasher, folder, state, seconds=0.5) as client:
+        while client.post("/api/search", content=picture(), headers=PNG).status_code == 503:
+            pass  # the processes that decode are starting
+        other = sqlite3.connect(state / "catalogue.sqlite", isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        freed = threading.Timer(2, other.rollback)
+        freed.start()
+        answer = client.post("/api/images", content=picture(seed=1), headers=PNG)
+        freed.join()
+        other.close()
+        while client.post("/api/images", content=picture(seed=2), headers=PNG).status_code == 503:
+            pass  # whatever waited to be written is written now
+        names = [image["path"] for image in get(client, "/api/images", n=100)["images"]]
+    assert (answer.status_code, len(names)) in ((201, 22), (503, 21))
+
+
+def test_a_full_disk_passes_through(client, monkeypatch):
+    def full(*_):
+        raise RequestError(507, "the disk is full")
+
+    monkeypatch.setattr("dmuh.server.writer.Writer._add", full)
+    assert upload(client, picture(), 507, "/api/images") == {"error": "the disk is full"}
+    assert "507" in client.get("/openapi.json").json()["paths"]["/api/images"]["post"]["responses"]
 
 
 def test_files_that_became_links_pipes_or_something_else_are_not_shown(client, folder, tmp_path):
@@ -186,10 +240,14 @@ def test_files_that_became_links_pipes_or_something_else_are_not_shown(client, f
     (folder / "ones" / "01.png").unlink()
     os.mkfifo(folder / "ones" / "01.png")
     (folder / "ones" / "02.png").write_text("#!/bin/sh")
+    (folder / "ones" / "04.png").unlink()
+    (folder / "ones" / "04.png").mkdir()
+    (folder / "ones" / "05.png").unlink()
+    (folder / "ones" / "05.png").symlink_to("/dev/zero")
     (folder / "ones" / "03.png").unlink()
     shutil.rmtree(folder / "zeros")
     (folder / "zeros").symlink_to(tmp_path)
-    for id_ in (1, 2, 3, 4, 11):
+    for id_ in (1, 2, 3, 4, 5, 6, 11):
         for what in ("file", "thumbnail"):
             answer = client.get(f"/api/images/{id_}/{what}")
             assert answer.status_code == 404

@@ -87,3 +87,69 @@ def test_too_many_waiting_are_refused_and_those_who_left_are_passed_over():
 
     assert asyncio.run(ask()) == (503, [0, 2])
     batcher.close()
+
+
+def gated(**options):
+    """A batcher whose work begins when it is told to, what it has begun, and what tells it to go on."""
+    begun, gate = [], threading.Event()
+
+    def work(items):
+        begun.extend(items)
+        gate.wait(10)
+        return items
+
+    return Batcher("test", work, most=1, **options), begun, gate
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_what_was_given_up_before_it_began_is_not_worked_on(lasts):
+    batcher, begun, gate = gated(lasts=lasts)
+
+    async def ask():
+        tasks = [asyncio.create_task(batcher.ask(n)) for n in range(4)]
+        await asyncio.sleep(0)
+        for task in tasks[1:3]:
+            task.cancel()
+        await asyncio.gather(*tasks[1:3], return_exceptions=True)
+        gate.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, second, third, fourth = asyncio.run(ask())
+    assert (first, fourth) == (0, 3)
+    assert isinstance(second, asyncio.CancelledError)
+    assert isinstance(third, asyncio.CancelledError)
+    assert begun == [0, 3]
+    batcher.close()
+
+
+def test_what_lasts_and_has_begun_is_waited_for_beyond_the_time():
+    batcher, _, gate = gated(lasts=True)
+
+    async def ask():
+        async def in_time():
+            async with asyncio.timeout(0.01):
+                return await batcher.ask(7)
+
+        task = asyncio.create_task(in_time())
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        gate.set()
+        return await task
+
+    assert asyncio.run(ask()) == 7
+    batcher.close()
+
+
+def test_what_does_not_last_is_left_at_once():
+    batcher, _, gate = gated()
+
+    async def ask():
+        task = asyncio.create_task(batcher.ask(7))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        gate.set()
+        return task.cancelled()
+
+    assert asyncio.run(ask())
+    batcher.close()

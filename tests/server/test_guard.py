@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 
+import httpx2
 import pytest
 from starlette.testclient import TestClient
 
@@ -20,6 +21,8 @@ async def echo(scope, receive, send):
         await asyncio.sleep(10)
     if scope["path"] == "/fail":
         raise ValueError("at /home/someone/secret.py, line 3")
+    if scope["path"] == "/busy":
+        raise RequestError(503, "busy")
     if scope["path"] == "/refuse":
         raise RequestError(418, "no coffee")
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
@@ -165,3 +168,26 @@ def test_every_answer_has_the_headers_that_keep_a_browser_safe():
 ])  # fmt: skip
 def test_loopback(host, expected):
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize("name", ["host", "origin", "authorization", "content-length"])
+def test_a_header_that_decides_something_comes_once(name):
+    values = {
+        "host": "127.0.0.1",
+        "origin": "http://127.0.0.1:8000",
+        "authorization": "Bearer x",
+        "content-length": "0",
+    }
+    pairs = [(name, values[name]), (name, values[name])]
+    if name != "host":
+        pairs.append(("host", "127.0.0.1:8000"))
+    answer = client().get("/api/x", headers=httpx2.Headers(pairs))
+    assert answer.status_code == 400
+    assert answer.json() == {"error": f"a request has one {name.title()} header, got several"}
+
+
+def test_refusals_that_pass_say_when_to_come_again():
+    for own, path in ((client(seconds=0.01), "/slow"), (client(), "/busy")):
+        answer = own.get(path)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.headers["cache-control"] == "no-store"

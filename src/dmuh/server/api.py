@@ -9,7 +9,8 @@ from starlette.exceptions import HTTPException
 
 from dmuh import __version__
 from dmuh.errors import RequestError
-from dmuh.server.guard import COOKIE, App, Guard, Limits, session_of
+from dmuh.server.arrivals import Arrivals
+from dmuh.server.guard import COOKIE, Guard, Limits, session_of
 from dmuh.server.metrics import CONTENT_TYPE, Metrics
 from dmuh.server.routes import about_routes, image_routes, search_routes
 from dmuh.server.schemas import responses
@@ -29,7 +30,7 @@ _PAGE = {
 }
 
 
-def create_app(service: Service, limits: Limits, metrics: Metrics) -> App:
+def create_app(service: Service, limits: Limits, metrics: Metrics) -> Guard:
     """Return the guarded application of a service."""
     app = FastAPI(
         title="dmuh", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None,
@@ -37,7 +38,8 @@ def create_app(service: Service, limits: Limits, metrics: Metrics) -> App:
             RequestError: _refused, RequestValidationError: _invalid, HTTPException: _no_route, Exception: _failed
         },
     )  # fmt: skip
-    for router in (about_routes(service), search_routes(service, limits.bytes), image_routes(service, limits.bytes)):
+    arrivals = Arrivals(limits.bytes)
+    for router in (about_routes(service), search_routes(service, arrivals), image_routes(service, arrivals)):
         app.include_router(router)
     _add_session(app, limits)
     _add_health(app, service, metrics)
@@ -77,8 +79,7 @@ def _add_file(app: FastAPI, path: str, kind: str, content: bytes) -> None:
 async def _refused(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, RequestError)
-    headers = {"retry-after": "1"} if error.status == 503 else None
-    return JSONResponse({"error": str(error)}, error.status, headers)
+    return JSONResponse({"error": str(error)}, error.status)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

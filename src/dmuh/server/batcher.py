@@ -1,9 +1,9 @@
 """Batcher: what concurrent requests ask for is worked on together, in a thread of its own, off the event loop."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Generic, TypeVar
 
 from dmuh.errors import RequestError
@@ -15,9 +15,12 @@ Result = TypeVar("Result")
 class Batcher(Generic[Item, Result]):
     """Gives items to `work` as many at a time as have come meanwhile, up to `most`.
 
-    `work` returns one result an item; one that is an exception is raised where the item was asked for. Nobody waits for
-    a batch to fill. More than `waiting` items are refused, so that a service that cannot keep up stays small. `seen` is
-    told the size of each batch.
+    `work` returns one result per item; one that is an exception is raised where the item was asked for. Nobody waits
+    for a batch to fill. More than `waiting` items are refused, so that a service that cannot keep up stays small.
+    `seen` is told the size of each batch.
+
+    An item whose asker gives up before its work began is not worked on. Of what `lasts`, such as a change, an asker
+    cannot give up later than that: it is told what became of it, even after its time.
     """
 
     def __init__(
@@ -27,13 +30,15 @@ class Batcher(Generic[Item, Result]):
         *,
         most: int = 64,
         waiting: int = 1024,
+        lasts: bool = False,
         seen: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._work = work
         self._seen = seen
         self._most = most
         self._limit = waiting
-        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._lasts = lasts
+        self._waiting: dict[asyncio.Future[Result], Item] = {}  # in the order in which they came
         self._running = False
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=f"dmuh-{name}")
 
@@ -42,9 +47,17 @@ class Batcher(Generic[Item, Result]):
         if len(self._waiting) >= self._limit:
             raise RequestError(503, "too many requests are waiting: try again in a moment")
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
+        self._waiting[future] = item
         if not self._running:
             self._start()
+        try:
+            return await (asyncio.shield(future) if self._lasts else future)
+        except asyncio.CancelledError:
+            if future in self._waiting:
+                del self._waiting[future]
+                raise
+            if not self._lasts:
+                raise
         return await future
 
     def close(self) -> None:
@@ -52,12 +65,12 @@ class Batcher(Generic[Item, Result]):
         self.thread.shutdown()
 
     def _start(self) -> None:
-        batch = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+        futures = list(islice(self._waiting, self._most))
+        items = [self._waiting.pop(future) for future in futures]
         self._running = True
-        self._seen(len(batch))
-        items = [item for item, _ in batch]
+        self._seen(len(items))
         running = asyncio.get_running_loop().run_in_executor(self.thread, self._work, items)
-        running.add_done_callback(lambda done: self._finish([future for _, future in batch], done))
+        running.add_done_callback(lambda done: self._finish(futures, done))
 
     def _finish(
         self, futures: list[asyncio.Future[Result]], done: "asyncio.Future[Sequence[Result | Exception]]"

@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "dmuh_session"
 _OPEN = {"/", "/page.css", "/page.js", "/icon.svg", "/healthz"}  # nothing of the collection is in these
+_SINGLE = {b"host", b"origin", b"authorization", b"content-length", b"content-type", b"transfer-encoding"}
 _CLIENTS = 10_000  # whose requests are counted at a time
 _HEADERS = [
     (name.encode(), value.encode())
@@ -73,7 +74,7 @@ class Guard:
 
     def __init__(self, app: App, limits: Limits, metrics: Metrics) -> None:
         self._app = app
-        self._limits = limits
+        self.limits = limits
         self._metrics = metrics
         self._names = {"localhost", limits.host.lower(), *(name.lower() for name in limits.names)}
         self._secrets = () if limits.token is None else (_hashed(limits.token), _hashed(session_of(limits.token)))
@@ -92,29 +93,40 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                message["headers"] = guarded(status, message.get("headers", ()))
             await send(message)
 
         try:
-            self._check(scope)
-            async with asyncio.timeout(self._limits.seconds):
-                await self._app(scope, receive, send_guarded)
-        except RequestError as error:
-            await _refuse(send_guarded, error.status, str(error))
-        except TimeoutError:
-            log.warning("a request took longer than %g s", self._limits.seconds)
-            if not status:
-                await _refuse(send_guarded, 503, f"the request took longer than {self._limits.seconds:g} seconds")
-        except Exception:
-            log.exception("a request failed")
-            if not status:
-                await _refuse(send_guarded, 500, "the service failed, which is a mistake of its own; its log says more")
+            refusal = await self._answer(scope, receive, send_guarded)
+            if refusal is not None and not status:  # else the connection ends in the midst of the answer
+                await refuse(send_guarded, refusal)
         finally:
             self._metrics.answered(scope, status, time.perf_counter() - began)
 
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> RequestError | None:
+        """Have a request answered; return why it could not be."""
+        seconds = self.limits.seconds
+        try:
+            self._check(scope)
+            async with asyncio.timeout(seconds):
+                await self._app(scope, receive, send)
+        except RequestError as error:
+            return error
+        except TimeoutError:
+            log.warning("a request took longer than %g s", seconds)
+            return RequestError(503, f"the request took longer than {seconds:g} seconds")
+        except Exception:
+            log.exception("a request failed")
+            return RequestError(500, "the service failed, which is a mistake of its own; its log says more")
+        return None
+
     def _check(self, scope: Scope) -> None:
         """Raise what is wrong with a request before its body is read."""
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        headers: dict[bytes, str] = {}
+        for name, value in scope["headers"]:
+            if name in headers and name in _SINGLE:  # a proxy before this may have looked at the other one
+                raise RequestError(400, f"a request has one {name.decode().title()} header, got several")
+            headers[name] = value.decode("latin-1")
         host = headers.get(b"host", "").lower()
         if not self._is_ours(host):
             raise RequestError(403, "this host name is not the service's: allow it by dmuh serve --allow-host")
@@ -135,11 +147,11 @@ class Guard:
         asked = _address(name)
         if asked is None:
             return name in self._names
-        return asked.is_loopback or not is_loopback(self._limits.host)
+        return asked.is_loopback or not is_loopback(self.limits.host)
 
     def _count(self, scope: Scope) -> None:
         """Take one request off what the client has left."""
-        rate = self._limits.rate
+        rate = self.limits.rate
         if not rate:
             return
         client = scope["client"][0] if scope.get("client") else ""
@@ -184,12 +196,27 @@ def _hashed(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
-async def _refuse(send: Send, status: int, sentence: str) -> None:
-    body = json.dumps({"error": sentence}).encode()
+def guarded(status: int, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer with those that every answer has."""
+    own = list(headers)
+    names = {name for name, _ in own}
+    if b"cache-control" not in names:
+        own.append((b"cache-control", b"no-store"))
+    if status in (429, 503) and b"retry-after" not in names:
+        own.append((b"retry-after", b"1"))
+    return own + _HEADERS
+
+
+async def refuse(send: Send, refusal: RequestError) -> None:
+    """Answer with the sentence that says what was wrong."""
+    body = refusal_body(refusal)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
+    if refusal.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if status in (429, 503):
-        headers.append((b"retry-after", b"1"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def refusal_body(refusal: RequestError) -> bytes:
+    """Return the JSON of a refusal."""
+    return json.dumps({"error": str(refusal)}).encode()

@@ -1,61 +1,123 @@
 """The files behind the catalogue, opened only where they belong, and small pictures of them."""
 
-import io
+import asyncio
 import os
-from functools import lru_cache
+import re
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from PIL import Image
-
-from dmuh.errors import DmuhError, RequestError
-from dmuh.images import FORMATS, upright
+from dmuh.errors import RequestError
 from dmuh.server.catalogue import Row
+from dmuh.server.decoding import Decoders
+from dmuh.server.opening import open_regular
 
-_SIDE = 256  # pixels that a thumbnail has at most
-_TINY = 64  # pixels up to which a picture is kept exactly: every one of them is seen
 _KEPT = 2048  # thumbnails in memory, some 10 kB each
+_PART = 65_536  # bytes of a file that are read, and sent, at a time
+_GONE = "the file of this image is gone"
+_TYPES = {
+    re.compile(rb"\xff\xd8\xff"): "image/jpeg",
+    re.compile(rb"\x89PNG\r\n\x1a\n"): "image/png",
+    re.compile(rb"GIF8[79]a"): "image/gif",
+    re.compile(rb"RIFF....WEBP", re.DOTALL): "image/webp",
+    re.compile(rb"BM"): "image/bmp",
+    re.compile(rb"II[*+]\0|MM\0[*+]"): "image/tiff",
+    re.compile(rb"P[1-6fy]\s"): "image/x-portable-anymap",
+}
+
+
+class Picture:
+    """An image file that is open, until it is closed: its length, media type, and a tag that changes with its content.
+
+    It is read in parts, so that one who is slow to take them, or never does, costs little memory.
+    """
+
+    def __init__(self, file: Path, pool: ThreadPoolExecutor) -> None:
+        self.file = file
+        self._pool = pool
+        self._handle = open_regular(file)
+        about = os.fstat(self._handle)
+        self.length = about.st_size
+        self.tag = f'"{about.st_mtime_ns:x}-{about.st_size:x}-{about.st_ino:x}"'
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+    @property
+    def kind(self) -> str | None:
+        """The media type, by how the file starts; None if it is no image."""
+        start = os.pread(self._handle, 16, 0)
+        return next((kind for pattern, kind in _TYPES.items() if pattern.match(start)), None)
+
+    async def part(self, at: int) -> bytes:
+        """Return some of the bytes from a place on."""
+        wanted = min(_PART, self.length - at)
+        part = await asyncio.get_running_loop().run_in_executor(self._pool, os.pread, self._handle, wanted, at)
+        if not part:
+            raise EOFError("a file was cut short while it was sent")
+        return part
 
 
 class Pictures:
     """The image files of a service: those of its collection below `root`, and those that were added."""
 
-    def __init__(self, root: Path, added: Path) -> None:
+    def __init__(self, root: Path, added: Path, decoders: Decoders) -> None:
         self._folders = (root.resolve(), added.resolve())
-        self._kept = lru_cache(_KEPT)(self._thumbnail)
+        self._decoders = decoders
+        self._thumbnails: OrderedDict[tuple[int, str], bytes] = OrderedDict()
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="dmuh-file")
 
-    def read(self, row: Row) -> tuple[bytes, str]:
-        """Return the file of an image as it is, and its media type."""
-        content = self._read(row.path, row.added)
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    async def open(self, row: Row) -> Picture:
+        """Open the file of an image."""
+        opening = asyncio.get_running_loop().run_in_executor(self._pool, self._open, row)
         try:
-            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-                return content, Image.MIME[image.format or ""]
-        except Exception as error:  # decoders raise nearly anything on broken files
-            raise RequestError(404, f"the file of image {row.id} is not an image any more") from error
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_again)
+            raise
 
-    def thumbnail(self, row: Row) -> bytes:
-        """Return a small picture of an image as a WebP file, its proportions kept."""
-        return self._kept(row.id, row.path, row.added)
+    async def thumbnail(self, row: Row, known: str) -> tuple[str, bytes | None]:
+        """Return the tag of an image, and a small picture of it, a WebP file; None if its tag is among those known."""
+        opened = await self.open(row)
+        opened.close()
+        if is_known(opened.tag, known):
+            return opened.tag, None
+        key = row.id, opened.tag
+        small = self._thumbnails.pop(key, None)
+        if small is None:
+            small = await self._decoders.thumbnail(opened.file, opened.length)
+        self._thumbnails[key] = small
+        while len(self._thumbnails) > _KEPT:
+            self._thumbnails.popitem(last=False)
+        return opened.tag, small
 
-    def _thumbnail(self, id_: int, path: bytes, added: int) -> bytes:
-        content = self._read(path, added)
+    def _open(self, row: Row) -> Picture:
+        """Open a file; one that is, or has become, a link out of its folder, or no file at all, is not opened."""
+        folder = self._folders[row.added]
         try:
-            small = upright(content, _SIDE)
-        except DmuhError as error:
-            raise RequestError(404, f"the file of image {id_} is not an image any more") from error
-        small.thumbnail((_SIDE, _SIDE))
-        buffer = io.BytesIO()
-        small.save(buffer, "WEBP", quality=85, method=2, lossless=max(small.size) <= _TINY)
-        return buffer.getvalue()
+            file = (folder / os.fsdecode(row.path)).resolve()
+            if not file.is_relative_to(folder):
+                raise RequestError(404, "the file of this image is not in its collection any more")
+            opened = Picture(file, self._pool)
+        except (OSError, RuntimeError, ValueError) as error:  # links that go in circles, and names with a zero
+            raise RequestError(404, _GONE) from error
+        if opened.kind is None:
+            opened.close()
+            raise RequestError(404, f"the file of image {row.id} is not an image any more")
+        return opened
 
-    def _read(self, path: bytes, added: int) -> bytes:
-        """Return what is in a file; one that is, or has become, a link out of its folder is not opened."""
-        folder = self._folders[added]
-        file = (folder / os.fsdecode(path)).resolve()
-        if not file.is_relative_to(folder):
-            raise RequestError(404, "the file of this image is not in its collection any more")
-        try:
-            handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(handle, "rb") as opened:
-                return opened.read()
-        except OSError as error:
-            raise RequestError(404, "the file of this image is gone") from error
+
+def _close_again(opening: "asyncio.Future[Picture]") -> None:
+    """Close a file that was opened for someone who has left."""
+    if opening.exception() is None:
+        opening.result().close()
+
+
+def is_known(tag: str, known: str) -> bool:
+    """Return whether a tag is among those that a browser says it has (If-None-Match)."""
+    return known.strip() == "*" or tag in [part.strip().removeprefix("W/") for part in known.split(",")]

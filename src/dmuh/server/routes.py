@@ -1,11 +1,14 @@
 """The routes of the API: what is asked for goes to the service, what it says goes out."""
 
+from contextlib import closing
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from dmuh.errors import RequestError
+from dmuh.server.arrivals import Arrivals
+from dmuh.server.pictures import Picture, is_known
 from dmuh.server.schemas import (
     UPLOAD,
     About,
@@ -14,6 +17,7 @@ from dmuh.server.schemas import (
     Image,
     ImageList,
     K,
+    Known,
     Label,
     Labels,
     N,
@@ -32,10 +36,11 @@ _UPLOADS: dict[str, Any] = {
     "_400": "The upload is empty or broke off.", "_413": "Too many bytes or pixels.", "_415": "Not an image."
 }  # fmt: skip
 _GONE = "There is no such image, or its file is gone."
-_KEPT = {"cache-control": "private, max-age=86400, immutable"}  # no id is ever given to another image
+_SAME = "What the browser has is right."
+_FULL = "The disk is full."
 
 
-def search_routes(service: Service, most_bytes: int) -> APIRouter:
+def search_routes(service: Service, arrivals: Arrivals) -> APIRouter:
     """Return the routes that search."""
     router = APIRouter(prefix="/api")
 
@@ -55,17 +60,19 @@ def search_routes(service: Service, most_bytes: int) -> APIRouter:
     @router.post("/search", openapi_extra=UPLOAD, responses=responses(200, "The nearest images.", Answer, **_UPLOADS))
     async def search_upload(request: Request, k: K = 10, radius: Radius = None, label: Label = None) -> Response:
         """Find the images nearest to one that is sent."""
-        code = await service.encode(await _body(request, most_bytes))
+        async with arrivals.receive(request) as content:
+            code = (await service.encode(content)).code
         return _json(await service.search(Search(k, radius, label, code=code)))
 
     return router
 
 
-def image_routes(service: Service, most_bytes: int) -> APIRouter:
+def image_routes(service: Service, arrivals: Arrivals) -> APIRouter:
     """Return the routes to the images."""
     router = APIRouter(prefix="/api/images")
     seen = responses(200, "The image.", Image, _404="There is no such image.")
-    new = responses(201, "The new image.", Image, **_UPLOADS)
+    new = responses(201, "The new image.", Image, **_UPLOADS, _507=_FULL)
+    gone = responses(204, "It is deleted.", _404="There is no such image.", _507=_FULL)
 
     @router.get("", responses=responses(200, "Images.", ImageList))
     async def images(
@@ -77,30 +84,38 @@ def image_routes(service: Service, most_bytes: int) -> APIRouter:
     @router.post("", status_code=201, openapi_extra=UPLOAD, responses=new)
     async def add(request: Request, labels: Labels = [], name: Name = None) -> Response:  # noqa: B006
         """Add an image to the collection. Once it is acknowledged it is found, also after a crash."""
-        content = await _body(request, most_bytes)
-        return _json(await service.add(content, labels, {} if name is None else {"name": name}), 201)
+        async with arrivals.receive(request) as content:
+            return _json(await service.add(content, labels, {} if name is None else {"name": name}), 201)
 
     @router.get("/{id}", responses=seen)
     async def image(id: Id) -> Response:  # noqa: A002
         """Tell what is known of an image."""
         return _json(await service.image(id))
 
-    @router.delete("/{id}", status_code=204, responses=responses(204, "It is deleted.", _404="There is no such image."))
+    @router.delete("/{id}", status_code=204, responses=gone)
     async def delete(id: Id) -> Response:  # noqa: A002
         """Delete an image from the collection; a file that was not added through the service stays where it is."""
         await service.delete(id)
         return Response(status_code=204)
 
-    @router.get("/{id}/file", responses=responses(200, "The file.", binary("image/*"), _404=_GONE))
-    async def file(id: Id) -> Response:  # noqa: A002
+    @router.get("/{id}/file", responses=responses(200, "The file.", binary("image/*"), _304=_SAME, _404=_GONE))
+    async def file(id: Id, known: Known = "") -> Response:  # noqa: A002
         """Return the file of an image as it is."""
-        content, kind = await service.file(id)
-        return Response(content, media_type=kind, headers=_KEPT)
+        picture = await service.file(id)
+        if is_known(picture.tag, known):
+            picture.close()
+            return Response(status_code=304, headers=_checked(picture.tag))
+        return _Sent(picture)
 
-    @router.get("/{id}/thumbnail", responses=responses(200, "The picture.", binary("image/webp"), _404=_GONE))
-    async def thumbnail(id: Id) -> Response:  # noqa: A002
+    small = responses(200, "The picture.", binary("image/webp"), _304=_SAME, _404=_GONE, _413="Too large.")
+
+    @router.get("/{id}/thumbnail", responses=small)
+    async def thumbnail(id: Id, known: Known = "") -> Response:  # noqa: A002
         """Return a small picture of an image."""
-        return Response(await service.thumbnail(id), media_type="image/webp", headers=_KEPT)
+        tag, small = await service.thumbnail(id, known)
+        if small is None:
+            return Response(status_code=304, headers=_checked(tag))
+        return Response(small, media_type="image/webp", headers=_checked(tag))
 
     return router
 
@@ -117,25 +132,30 @@ def about_routes(service: Service) -> APIRouter:
     return router
 
 
-async def _body(request: Request, most: int) -> bytes:
-    """Return the uploaded file, of which no more is read than is allowed."""
-    kind = request.headers.get("content-type", "application/octet-stream").partition(";")[0].strip().lower()
-    if not kind.startswith("image/") and kind != "application/octet-stream":
-        raise RequestError(415, "send the image itself as the body, with its type: curl --data-binary @image.jpg")
-    too_large = RequestError(413, f"an upload may have {most:,} bytes at most")
-    length = request.headers.get("content-length", "0")
-    if length.isascii() and length.isdigit() and int(length) > most:
-        raise too_large
-    content = bytearray()
-    try:
-        async for part in request.stream():
-            content += part
-            if len(content) > most:
-                raise too_large
-    except ClientDisconnect as error:
-        raise RequestError(400, "the upload broke off") from error
-    return bytes(content)
-
-
 def _json(text: str, status: int = 200) -> Response:
     return Response(text, status, media_type="application/json")
+
+
+class _Sent(Response):
+    """A file that is sent part by part, each when those before it were taken."""
+
+    def __init__(self, picture: Picture) -> None:
+        super().__init__(media_type=picture.kind, headers=_checked(picture.tag))
+        self.headers["content-length"] = str(picture.length)
+        self._picture = picture
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file, and close it."""
+        del scope, receive
+        with closing(self._picture) as picture:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            at = 0
+            while at < picture.length:
+                part = await picture.part(at)
+                at += len(part)
+                await send({"type": "http.response.body", "body": part, "more_body": at < picture.length})
+
+
+def _checked(tag: str) -> dict[str, str]:
+    """Return the headers by which a browser asks again before it shows what it has kept: the image may be deleted."""
+    return {"etag": tag, "cache-control": "private, no-cache"}

@@ -1,7 +1,8 @@
 """The socket a service listens on, and the server behind it."""
 
-import asyncio
 import gc
+import logging
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,13 +10,15 @@ from functools import partial
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dmuh.errors import ConfigError
-from dmuh.server.guard import App
+from dmuh.server.connections import Connections
+from dmuh.server.guard import Guard
+from dmuh.server.protocol import HttpProtocol
 
-_HEAD_BYTES = 65_536  # that the head of a request may have
-_CONNECTIONS = 512  # at a time
+_BUFFER = 2**18  # bytes that the system keeps for a connection each way: else some megabytes, for those who never read
+_ACCEPTED = 16  # connections at a time: the event loop takes one from each copy of the socket before it does other work
+_FILES = 4096  # that may be open: usual are 1024
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -24,6 +27,8 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # connections take them over
+            opened.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER)
         try:
             opened.bind(address)
         except BaseException:
@@ -40,19 +45,29 @@ def address_of(opened: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: App, opened: socket.socket, seconds: float, ready: Callable[[], None]) -> None:
+def run(app: Guard, opened: socket.socket, seconds: float, ready: Callable[[], None]) -> None:
     """Serve until the process is told to stop; `ready` is called when requests are answered.
 
     `seconds` are those within which the head of a request has to come.
     """
-    protocol: Any = partial(_Protocol, seconds)
+    protocol: Any = partial(HttpProtocol, Connections(), seconds, app.limits.bytes)
     config = uvicorn.Config(
         app, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
-        server_header=False, limit_concurrency=_CONNECTIONS, timeout_keep_alive=15, timeout_graceful_shutdown=5,
+        server_header=False, timeout_graceful_shutdown=5,
     )  # fmt: skip
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else whoever sends garbage fills the log
+    _allow_files()
     server = _Server(config, ready)
     with suppress(KeyboardInterrupt):
-        server.run(sockets=[opened])
+        server.run(sockets=[opened, *(opened.dup() for _ in range(_ACCEPTED - 1))])
+
+
+def _allow_files() -> None:
+    """Have as many files open as connections need, each of which may be sent one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class _Server(uvicorn.Server):
@@ -67,46 +82,3 @@ class _Server(uvicorn.Server):
         gc.collect()
         gc.freeze()  # what is here stays: to look through it again and again would hold requests up for 100 ms
         self._ready()
-
-
-class _Protocol(HttpToolsProtocol):
-    """HTTP for clients that may be slow or greedy on purpose: the head of a request must come soon, and be short."""
-
-    def __init__(self, seconds: float, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._seconds = seconds
-        self._deadline: asyncio.TimerHandle | None = None
-        self._head = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
-        super().connection_lost(exc)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._expect_head()
-
-    def on_headers_complete(self) -> None:
-        self._head_came()
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        self._head += len(data)
-        super().data_received(data)
-        if self._deadline is None:
-            self._head = 0
-        elif self._head > _HEAD_BYTES:
-            self.send_400_response("The head of the request is too long.")
-
-    def _expect_head(self) -> None:
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self._seconds, self.transport.close)
-
-    def _head_came(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None

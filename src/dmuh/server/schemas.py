@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import Path, Query
+from fastapi import Header, Path, Query
 from pydantic import BaseModel, Field
 
 MOST_K, MOST_LISTED = 1000, 200
@@ -25,6 +25,10 @@ Labels = Annotated[
 Name = Annotated[str | None, Query(max_length=200, description="What the new image is called.", examples=["a.jpg"])]
 N = Annotated[int, Query(ge=1, le=MOST_LISTED, description="How many images at most.")]
 Offset = Annotated[int, Query(ge=0, le=_LARGEST, description="How many images to pass over.")]
+
+Known = Annotated[
+    str, Header(alias="if-none-match", max_length=4096, description="Tags of what the browser has.", examples=['"1-2"'])
+]
 
 
 class Code(BaseModel):
@@ -114,10 +118,14 @@ def responses(
     if content is not None:
         right["content" if isinstance(content, dict) else "model"] = content
     wrong = _REFUSED | {int(key[1:]): sentence for key, sentence in refused.items()}
-    return {status: right, **{code: {"model": Error, "description": wrong[code]} for code in sorted(wrong)}}
+    described: dict[int | str, Any] = {status: right}
+    for code in sorted(wrong):
+        described[code] = {"description": wrong[code]} | ({} if code == 304 else {"model": Error})
+    return described
 
 
 _REFUSED = {
+    400: "The request is malformed.",
     401: "A token is needed.",
     403: "The host or the origin is another.",
     422: "A parameter or an image is wrong.",

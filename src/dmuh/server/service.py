@@ -1,7 +1,8 @@
 """Service: what can be asked of a catalogue, without anything of HTTP.
 
-Three threads beside the event loop: one encodes, one searches, one writes. Each works on what has come for it together,
-so that concurrent requests share a pass. A change is first on the disk, then in the index, then acknowledged.
+Uploads are decoded by processes of their own. Three threads beside the event loop: one encodes, one searches, one
+writes. Each works on what has come for it together, so that concurrent requests share a pass. A change is first on the
+disk, then in the index, then acknowledged.
 """
 
 import asyncio
@@ -15,13 +16,15 @@ import numpy as np
 from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.encoder import Hasher
 from dmuh.errors import RequestError
+from dmuh.images import Pixels
 from dmuh.server.answers import image_json
 from dmuh.server.batcher import Batcher
 from dmuh.server.catalogue import Catalogue, Row
+from dmuh.server.decoding import Decoders
 from dmuh.server.metrics import Metrics
-from dmuh.server.pictures import Pictures
+from dmuh.server.pictures import Picture, Pictures
 from dmuh.server.searcher import Index, Search, Searcher
-from dmuh.server.uploads import Upload, encode_uploads
+from dmuh.server.uploads import Upload
 from dmuh.server.writer import Addition, Change, Deletion, Writer
 
 T = TypeVar("T")
@@ -45,25 +48,31 @@ class Service:
     ) -> None:
         self._model = hasher.about
         self._catalogue = catalogue
-        self._pictures = Pictures(root, added)
+        self._decoders = Decoders(hasher.preprocess, most_pixels)
+        self._pictures = Pictures(root, added, self._decoders)
         self._summary: dict[str, Any] | None = None
         self._changes = 0
         self._searcher = Searcher(catalogue, whole)
         writer = Writer(catalogue, added, self._update)
 
-        def encode(contents: list[bytes]) -> list[Upload | Exception]:
-            return encode_uploads(hasher, contents, most_pixels)
+        def encode(pixels: list[Pixels]) -> list[Codes | Exception]:
+            codes = hasher.encode_pixels(np.stack(pixels))
+            return [codes[row : row + 1] for row in range(len(codes))]
 
-        self._encoding: Batcher[bytes, Upload] = Batcher("encode", encode, waiting=256, seen=metrics.batches("encode"))
+        self._encoding: Batcher[Pixels, Codes] = Batcher("encode", encode, waiting=256, seen=metrics.batches("encode"))
         self._searching: Batcher[Search, str] = Batcher("search", self._searcher.answer, seen=metrics.batches("search"))
-        self._writing: Batcher[Change, int] = Batcher("write", writer.write, waiting=256, seen=metrics.batches("write"))
+        self._writing: Batcher[Change, int] = Batcher(
+            "write", writer.write, waiting=256, lasts=True, seen=metrics.batches("write")
+        )
         self._reading = ThreadPoolExecutor(2, thread_name_prefix="dmuh-read")
 
     def __len__(self) -> int:
         return len(self._searcher)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads and the processes."""
+        self._decoders.close()
+        self._pictures.close()
         for worker in (self._encoding, self._writing, self._searching):
             worker.close()
         self._reading.shutdown()
@@ -72,13 +81,14 @@ class Service:
         """Return the answer to a search as JSON."""
         return await self._searching.ask(search)
 
-    async def encode(self, content: bytes) -> Codes:
-        """Return the code of an uploaded image."""
-        return (await self._encoding.ask(content)).code
+    async def encode(self, content: bytes | bytearray) -> Upload:
+        """Return an uploaded image with its code."""
+        kind, pixels = await self._decoders.pixels(content)
+        return Upload(content, kind, await self._encoding.ask(pixels))
 
-    async def add(self, content: bytes, labels: Sequence[str], metadata: dict[str, str]) -> str:
+    async def add(self, content: bytes | bytearray, labels: Sequence[str], metadata: dict[str, str]) -> str:
         """Keep an uploaded image; return what is known of it as JSON."""
-        upload = await self._encoding.ask(content)
+        upload = await self.encode(content)
         return await self.image(await self._writing.ask(Addition(upload, labels, metadata)))
 
     async def delete(self, id_: int) -> None:
@@ -97,13 +107,13 @@ class Service:
             rows = await self._read(lambda: self._catalogue.listed(order, n, offset, label))
         return f'{{"images":[{",".join(self._json(row) for row in rows)}]}}'
 
-    async def file(self, id_: int) -> tuple[bytes, str]:
-        """Return the file of an image and its media type."""
-        return await self._read(lambda: self._pictures.read(self._row(id_)))
+    async def file(self, id_: int) -> Picture:
+        """Return the file of an image, open."""
+        return await self._pictures.open(await self._read(lambda: self._row(id_)))
 
-    async def thumbnail(self, id_: int) -> bytes:
-        """Return a small picture of an image, a WebP file."""
-        return await self._read(lambda: self._pictures.thumbnail(self._row(id_)))
+    async def thumbnail(self, id_: int, known: str = "") -> tuple[str, bytes | None]:
+        """Return the tag of an image, and a small picture of it, a WebP file; None if its tag is among those known."""
+        return await self._pictures.thumbnail(await self._read(lambda: self._row(id_)), known)
 
     async def about(self) -> dict[str, Any]:
         """Return what is served: the model, the labels, and from where on a bit's uncertainty is much."""

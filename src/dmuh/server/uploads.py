@@ -6,18 +6,23 @@ page at once, is refused. What is drawn in it is looked at later, when it is dec
 
 import io
 import re
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import Image
 
-from dmuh.codes import Codes
-from dmuh.encoder import Hasher
 from dmuh.errors import RequestError
+
+if TYPE_CHECKING:
+    from dmuh.codes import Codes
 
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)  # that is not part of the picture's data
 _NO_LENGTH = {0x01, *range(0xD0, 0xD9)}
+_SCANS = 100  # of a JPEG: each goes over the whole picture again; usual are ten
+_PARTS, _PART_BYTES = 4096, 200  # so many parts, and one more for so many bytes: a million tiny ones take many seconds
+_SIDE = 65_535  # pixels, as many as a JPEG can have: libraries keep tables by the row
 
 
 class Kind(NamedTuple):
@@ -25,80 +30,114 @@ class Kind(NamedTuple):
 
     name: str
     suffix: str
-    end: Callable[[bytes], int | None]
+    end: Callable[[bytes, "Parts"], int | None]
 
 
 @dataclass(frozen=True)
 class Upload:
     """An image that came, checked and encoded: its file, the type of that, and its code."""
 
-    content: bytes
+    content: bytes | bytearray
     kind: Kind
-    code: Codes
+    code: "Codes"
 
 
-def encode_uploads(hasher: Hasher, contents: Sequence[bytes], most_pixels: int) -> list[Upload | Exception]:
-    """Check and encode files that came; each gives its upload, or the error that says what is wrong with it."""
-    results: list[Upload | Exception] = []
-    kinds: dict[int, Kind] = {}
-    for position, content in enumerate(contents):
-        try:
-            kinds[position] = check_upload(content, most_pixels)
-            results.append(RequestError(422, f"this {kinds[position].name} image is broken"))  # unless it is decoded
-        except RequestError as error:
-            results.append(error)
-    checked = list(kinds)
-    codes = hasher.encode([contents[position] for position in checked], on_bad_image="skip", workers=0)
-    for row, kept in enumerate(codes.ids.tolist()):
-        position = checked[kept]
-        results[position] = Upload(contents[position], kinds[position], codes[row : row + 1])
-    return results
+class Parts:
+    """Counts the parts that a file is made of, and the scans of a JPEG; too many are refused."""
+
+    def __init__(self, name: str, length: int) -> None:
+        self._name = name
+        self._most = {"parts": _PARTS + length // _PART_BYTES, "scans": _SCANS}
+        self._left = dict(self._most)
+
+    def count(self, what: str = "parts") -> None:
+        """Count one more."""
+        self._left[what] -= 1
+        if self._left[what] < 0:
+            raise RequestError(422, f"this {self._name} image has more than {self._most[what]:,} {what}")
 
 
-def check_upload(content: bytes, most_pixels: int) -> Kind:
-    """Return the type of an uploaded image; whatever is not exactly one is refused with a sentence."""
+def check_upload(content: bytes, most_pixels: int) -> tuple[Kind, int]:
+    """Return the type and the pixels of an uploaded image; whatever is not exactly one is refused with a sentence."""
     if not content:
         raise RequestError(400, "the upload is empty: send the image itself as the body of the request")
-    kind = next((kind for start, kind in _KINDS.items() if start.match(content)), None)
+    kind = next((kind for start, kind in _STARTS.items() if start.match(content)), None)
     if kind is None:
         raise RequestError(415, "this is not a JPEG, PNG, WebP or GIF image")
-    end = kind.end(content)
+    parts = Parts(kind.name, len(content))
+    end = kind.end(content, parts)
     if end is None or end > len(content):
         raise RequestError(422, f"this {kind.name} image is cut short or broken")
-    rest = content[end:]
-    if rest.strip(b"\0") and not (kind.name == "JPEG" and _from_a_phone(rest)):
-        raise RequestError(422, f"{len(rest):,} bytes follow the end of this {kind.name} image: leave them out")
+    if not _may_follow(content, end, kind, parts):
+        raise RequestError(
+            422, f"{len(content) - end:,} bytes follow the end of this {kind.name} image: leave them out"
+        )
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        raise RequestError(422, f"this {kind.name} image is a ZIP archive too")
+    return kind, _checked_size(content, kind, most_pixels)
+
+
+def _checked_size(content: bytes, kind: Kind, most_pixels: int) -> int:
     try:
         with Image.open(io.BytesIO(content), formats=[kind.name]) as image:  # reads the head alone
-            pixels = image.width * image.height
-    except Image.DecompressionBombError:
-        pixels = most_pixels + 1
+            width, height = image.size
+    except Image.DecompressionBombError as error:
+        raise RequestError(413, f"an image may have {most_pixels:,} pixels at most") from error
     except Exception as error:  # decoders raise nearly anything on broken files
         raise RequestError(422, f"this {kind.name} image is broken") from error
-    if pixels > most_pixels:
+    if width * height > most_pixels:
         raise RequestError(413, f"an image may have {most_pixels:,} pixels at most")
-    return kind
+    if max(width, height) > _SIDE:
+        raise RequestError(413, f"an image may have {_SIDE:,} pixels a side at most, got {max(width, height):,}")
+    return width * height
 
 
-def _from_a_phone(rest: bytes) -> bool:
-    """Return whether what follows a photograph is what phones put there: another one, or a short film."""
-    return rest.startswith(b"\xff\xd8\xff") or rest[4:8] == b"ftyp"
+def _may_follow(content: bytes, at: int, kind: Kind, parts: Parts) -> bool:
+    """Return whether what follows an image is padding, or what phones put behind a photograph.
+
+    That is further whole photographs, then a short film: boxes of the ISO media format, up to the end of the file.
+    """
+    if not content[at:].strip(b"\0"):
+        return True
+    if kind.name != "JPEG":
+        return False
+    while content.startswith(b"\xff\xd8\xff", at):
+        end = _jpeg_end(content, parts, at + 2)
+        if end is None or end > len(content):
+            return False
+        at = end
+    return not content[at:].strip(b"\0") or (content[at + 4 : at + 8] == b"ftyp" and _are_boxes(content, at, parts))
 
 
-def _jpeg_end(content: bytes) -> int | None:
-    at = 2
+def _are_boxes(content: bytes, at: int, parts: Parts) -> bool:
+    while at < len(content):
+        parts.count()
+        size, name, least = int.from_bytes(content[at : at + 4], "big"), content[at + 4 : at + 8], 8
+        if size == 1:  # the true one, of eight bytes, follows the name
+            size, least = int.from_bytes(content[at + 8 : at + 16], "big"), 16
+        if not (len(name) == 4 and name.isascii() and name.decode().isprintable()) or size < least:
+            return False
+        at += size
+    return at == len(content)
+
+
+def _jpeg_end(content: bytes, parts: Parts, at: int = 2) -> int | None:
     while (found := _JPEG_MARKER.search(content, at)) is not None:
         marker, at = content[found.start() + 1], found.end()
         if marker == 0xD9:
             return at
+        parts.count()
+        if marker == 0xDA:
+            parts.count("scans")
         if marker not in _NO_LENGTH:
             at += max(2, int.from_bytes(content[at : at + 2], "big"))
     return None
 
 
-def _png_end(content: bytes) -> int | None:
+def _png_end(content: bytes, parts: Parts) -> int | None:
     at = 8
     while at + 12 <= len(content):
+        parts.count()
         length, name = int.from_bytes(content[at : at + 4], "big"), content[at + 4 : at + 8]
         at += 12 + length
         if name == b"IEND":
@@ -106,11 +145,12 @@ def _png_end(content: bytes) -> int | None:
     return None
 
 
-def _gif_end(content: bytes) -> int | None:
+def _gif_end(content: bytes, parts: Parts) -> int | None:
     if len(content) < 13:
         return None
     at = 13 + _gif_colours(content[10])
     while at < len(content):
+        parts.count()
         block = content[at]
         if block == 0x3B:
             return at + 1
@@ -121,6 +161,7 @@ def _gif_end(content: bytes) -> int | None:
         else:
             return None
         while at < len(content) and content[at]:  # its parts, each with its length before it
+            parts.count()
             at += 1 + content[at]
         at += 1
     return None
@@ -130,13 +171,21 @@ def _gif_colours(flags: int) -> int:
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 
-def _webp_end(content: bytes) -> int | None:
-    return 8 + int.from_bytes(content[4:8], "little")
+def _webp_end(content: bytes, parts: Parts) -> int | None:
+    end, at = 8 + int.from_bytes(content[4:8], "little"), 12
+    while at + 8 <= min(end, len(content)):
+        parts.count()
+        length = int.from_bytes(content[at + 4 : at + 8], "little")
+        if content[at : at + 4] == b"ANMF":
+            length = min(length, 16)  # a frame, whose own parts follow
+        at += 8 + length + length % 2
+    return end
 
 
-_KINDS = {
+_STARTS = {
     re.compile(rb"\xff\xd8\xff"): Kind("JPEG", ".jpg", _jpeg_end),
     re.compile(rb"\x89PNG\r\n\x1a\n"): Kind("PNG", ".png", _png_end),
     re.compile(rb"GIF8[79]a"): Kind("GIF", ".gif", _gif_end),
     re.compile(rb"RIFF....WEBP", re.DOTALL): Kind("WEBP", ".webp", _webp_end),
 }
+KINDS = {kind.name: kind for kind in _STARTS.values()}
