@@ -50,7 +50,7 @@ fuzz: $(READY)  ## damage every kind of file that dmuh writes, 2,000 times each;
 	@cd tests && ../$(BIN)/python fuzz_files.py $(or $(TIMES),2000) $(or $(SEED),0)
 
 bench: $(READY)  ## the measurements behind every claim of speed
-	@for script in evaluate search encoding step reading large_set serve killed milvus; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+	@for script in evaluate search encoding step reading large_set serve attack killed milvus; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 lock: $(READY)  ## choose versions anew where pyproject.toml asks for it; all of them by make lock UPGRADE=--upgrade
 	$(BIN)/python .ci/lock.py $(UPGRADE)
