@@ -18,7 +18,7 @@ PNG = {"content-type": "image/png"}
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP"])
 def test_names_that_the_service_gives_are_known_as_its_own(kind):
-    assert is_own(new_name(check_upload(picture(kind), 10_000).suffix))
+    assert is_own(new_name(check_upload(picture(kind), 10_000)[0].suffix))
 
 
 @pytest.mark.parametrize("name", [
