@@ -470,6 +470,7 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 )
 def test_every_error_comes_out_of_a_worker_as_it_was_raised(kind):
     arguments = {errors.MissingExtraError: ("drawing", "train"), errors.RequestError: (404, "one sentence")}
+    arguments[errors.CatalogueError] = (500, "one sentence")
     error = kind(*arguments.get(kind, ("one sentence",)))
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is kind

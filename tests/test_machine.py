@@ -36,9 +36,7 @@ def test_a_c_library_that_cannot_keep_freed_memory_is_left_alone(monkeypatch, li
 def test_what_was_kept_is_given_back_when_asked():
     program = """
 import numpy as np
-from commands import refused
 from dmuh import machine
-from dmuh.errors import ConfigError
 def held(): return int(open("/proc/self/statm").read().split()[1]) * 4096
 machine.keep_freed_memory()
 before = held()
