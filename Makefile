@@ -40,8 +40,8 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: $(READY)  ## the tests
-	$(BIN)/pytest
+test: $(READY)  ## the tests, on all cores
+	$(BIN)/pytest -n auto --dist loadfile
 
 test-slow: $(READY)  ## the tests on real images; DMUH_DATA names their folder
 	$(BIN)/pytest -m slow
