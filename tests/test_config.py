@@ -200,7 +200,7 @@ def test_a_setting_is_named_once():
 
 
 @pytest.mark.parametrize(
-    "cls", [*SECTIONS.values(), *{m.Options for m in METHODS.values()}], ids=lambda cls: cls.__name__
+    "cls", [*SECTIONS.values(), *dict.fromkeys(m.Options for m in METHODS.values())], ids=lambda cls: cls.__name__
 )
 def test_every_setting_is_described(cls):
     described = list(describe(cls))
