@@ -44,9 +44,9 @@ def faults(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nothing_that_is_read_can_run(path):
-    assert faults(path.read_text()) == []
+def test_nothing_that_is_read_can_run():
+    found = {str(path.relative_to(SOURCE)): faults(path.read_text()) for path in MODULES}
+    assert {name: own for name, own in found.items() if own} == {}
 
 
 @pytest.mark.parametrize("source", [
