@@ -27,7 +27,7 @@ KINDS = {
     "regu": [*DEEP, "--method", "regu", "--set", "image_size=16"],
     "csq": [*DEEP, "--method", "csq", "--set", "image_size=16"],
     "dsdh, discrete steps": [*DEEP, "--method", "dsdh", "--set", "image_size=16"],
-    "ddsh, discrete steps": [*DEEP, "--method", "ddsh", "--epochs", "12", "--set", "image_size=16", "--set", "lr=0.01"],
+    "ddsh, discrete steps": [*DEEP, "--method", "ddsh", "--epochs", "12", "--set", "image_size=16", "--set", "lr=0.001"],
     "dpsh, buffers": [*DEEP, "--method", "dpsh", "--set", "image_size=16"],
     "sdh": [*FROZEN, "--method", "sdh", "--train", "60"],
     "lfh": [*FROZEN, "--method", "lfh", "--train", "60"],
