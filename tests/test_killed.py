@@ -20,6 +20,7 @@ FROZEN = ["--backbone", "efficientnet-lite0", "--set", "image_size=32"]
 STAGES = ["--backbone", "efficientnet-lite0", "--freeze", "stage4", "--set", "image_size=64", "--set", "augment=flip"]
 STAGES += ["--set", "optimizer=adamw", "--set", "lr=0.001"]
 DEEP = ["--epochs", "40", "--train", "20"]
+SLOWLY = ["--set", "image_size=16", "--set", "lr=0.001"]
 KINDS = {
     "dmuh from scratch": [*DEEP, "--set", "image_size=16"],
     "dmuh, stages trained": [*STAGES, "--epochs", "25", "--train", "10"],
@@ -27,7 +28,7 @@ KINDS = {
     "regu": [*DEEP, "--method", "regu", "--set", "image_size=16"],
     "csq": [*DEEP, "--method", "csq", "--set", "image_size=16"],
     "dsdh, discrete steps": [*DEEP, "--method", "dsdh", "--set", "image_size=16"],
-    "ddsh, discrete steps": [*DEEP, "--method", "ddsh", "--epochs", "12", "--set", "image_size=16", "--set", "lr=0.001"],
+    "ddsh, discrete steps": [*DEEP, "--method", "ddsh", "--epochs", "12", *SLOWLY],
     "dpsh, buffers": [*DEEP, "--method", "dpsh", "--set", "image_size=16"],
     "sdh": [*FROZEN, "--method", "sdh", "--train", "60"],
     "lfh": [*FROZEN, "--method", "lfh", "--train", "60"],

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
@@ -37,6 +38,7 @@ class _Worker(SpawnProcess):
 
         Ctrl-C reaches every process of a terminal, but it is the parent that ends its workers: they inherit a mask.
         """
+        resource_tracker.ensure_running()  # whose first start takes the mask off again
         with _hiding:
             main = vars(sys.modules["__main__"])
             hidden: dict[str, Any] = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}

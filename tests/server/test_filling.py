@@ -331,12 +331,15 @@ def test_few_images_may_all_be_replaced(folder, digit_hasher, tmp_path):
         assert len(take(catalogue, folder, digit_hasher)[0]) == len(catalogue) == 3
 
 
-def test_a_damaged_catalogue_is_one_sentence(model, folder, digit_hasher, tmp_path):
+@pytest.mark.parametrize("damage", [
+    lambda content: content.replace(b"zeros/03.png", b"zeros/04.png"),
+    lambda content: content[:3000],
+], ids=["altered", "cut"])  # fmt: skip
+def test_a_damaged_catalogue_is_one_sentence(model, folder, digit_hasher, tmp_path, damage):
     place = Place(tmp_path / "state")
     with place.open(digit_hasher) as catalogue:
         take(catalogue, folder, digit_hasher)
-    content = place.catalogue.read_bytes()
-    place.catalogue.write_bytes(content.replace(b"zeros/03.png", b"zeros/04.png"))
+    place.catalogue.write_bytes(damage(place.catalogue.read_bytes()))
     said = refused("serve", model, "--images", folder, "--state", place.path, "--port", 0)
     assert said.startswith(f"dmuh: {place.catalogue} cannot be used as a catalogue: ")
     assert said.count("cannot be used") == 1

@@ -1,5 +1,6 @@
 """dmuh serve as a process: its options, how it begins and ends, and clients that mean it harm."""
 
+import os
 import re
 import signal
 import socket
@@ -167,6 +168,21 @@ def test_it_ends_when_it_is_told_to(model, photos, tmp_path, number):
             server.process.send_signal(number)
             assert server.process.wait(30) in (0, -signal.SIGTERM)
         assert server.process.stderr.read() == ""
+
+
+def test_ctrl_c_in_a_terminal_ends_all_its_processes_in_silence(model, photos, tmp_path):
+    """A terminal sends it to all of them at once, also to those that decode."""
+    command = [sys.executable, "-m", "dmuh.cli", "serve", model, "--images", photos, "--state", tmp_path, "--port", "0"]
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    address = process.stdout.readline().split(" at ")[1].split()[0]
+    for _ in range(3):  # once they answer they have started
+        png = {"content-type": "image/png"}
+        assert httpx2.post(f"{address}/api/search", content=picture(), headers=png).status_code == 200
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 0
 
 
 def test_options_reach_the_service(model, photos, tmp_path):

@@ -26,7 +26,7 @@ class Database:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._seal = Seal(file)
-        self._sound, self._changed = False, False
+        self._ready, self._sound, self._changed = False, False, False
         self._own = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._writing = threading.Lock()
@@ -84,7 +84,8 @@ class Database:
     def _damaged(self, reason: str) -> CatalogueError:
         """Return the error that a request gets; where the file is, the log says alone."""
         self._sound = False  # no seal says otherwise to the next start
-        log.error("%s: %s", self.file, reason)
+        if self._ready:  # else it is said by the error that the start ends with
+            log.error("%s: %s", self.file, reason)
         return CatalogueError(500, f"{_UNUSABLE}{reason}")
 
     @contextmanager
@@ -131,4 +132,4 @@ class Database:
             if converted:
                 with suppress(sqlite3.OperationalError):  # where there is no room, the old rows' space stays in it
                     connection.execute("VACUUM")
-        self._sound, self._changed = True, converted or not sealed
+        self._ready, self._sound, self._changed = True, True, converted or not sealed
