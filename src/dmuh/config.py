@@ -8,8 +8,6 @@ the file, the command line. `dmuh.methods.configure` stacks them, since only it 
 """
 
 import dataclasses
-import hashlib
-import json
 import math
 import sys
 import tomllib
@@ -20,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dmuh.documents import digest_of
 from dmuh.errors import ConfigError, unknown
 
 T = TypeVar("T")
@@ -250,7 +249,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
 def settings_digest(layer: Mapping[str, Any]) -> str:
     """Return the digest of a flat layer of settings, without those that say where and by what, not how."""
     lasting = {key: value for key, value in layer.items() if key not in _OF_THE_PLACE}
-    return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
+    return digest_of(lasting)
 
 
 def _lasting(config: Config) -> str:

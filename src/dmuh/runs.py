@@ -157,10 +157,10 @@ class Run:
         return split
 
     def same_images(self, dataset: Dataset, split: Split) -> bool:
-        """Return whether the image files are those that the run began with, by sizes, times and a few contents."""
+        """Return whether the image files are those that the run began with, by all sizes and a few contents."""
         if not self._run_file.is_file():
             return True
-        return dataset.image_files(split.train).same_as(ImageFiles(**self._about()["images"]))
+        return dataset.image_files(split.train) == ImageFiles(**self._about()["images"])
 
     @contextmanager
     def locked(self) -> Iterator[None]:

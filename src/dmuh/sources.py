@@ -47,9 +47,9 @@ class DatasetSource:
     data: Dataset
 
     def digest(self) -> str:
-        """Return a digest of names and labels, and of the files' sizes, which change when an image is replaced."""
-        sizes = self.data.image_files(np.arange(len(self.data))).sizes
-        return hashlib.sha256(f"{self.data.fingerprint()} {sizes}".encode()).hexdigest()
+        """Return a digest of names and labels, and of the files, which changes when images are replaced."""
+        files = self.data.image_files(np.arange(len(self.data)))
+        return hashlib.sha256(f"{self.data.fingerprint()} {files.sizes} {files.sample}".encode()).hexdigest()
 
     def pieces(self, shard: int, shards: int) -> Iterator[Piece]:
         """Yield neighbouring images."""

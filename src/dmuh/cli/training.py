@@ -172,8 +172,9 @@ def _settings(run: "Run", flags: dict[str, Any], config: Path | None, preset: st
         return configure(read_toml(config) if config else {}, flags, preset=preset)
     if preset or config:
         raise ConfigError("a run that is resumed keeps its settings: leave out --preset and --config")
-    kept, asked = configure(run.settings()), configure(run.settings(), flags)
-    if not asked.same_training(kept):
+    layer = run.settings()
+    asked = configure(layer, flags)
+    if not asked.same_training(configure(layer)):
         raise ConfigError(f"{run.path} was begun with other settings than {', '.join(flags)} say: leave these out")
     return asked  # where its data lie, and what computes it, may be others by now
 

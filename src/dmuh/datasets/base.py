@@ -15,23 +15,19 @@ from dmuh.errors import DataError, InputError, unknown
 from dmuh.images import Images, OnBadImage, name_of
 
 Labels = NDArray[np.uint8]
-_SAMPLED = 64  # files whose content is looked at to tell copies with other times from other images
+_SAMPLED = 64  # files whose content is looked at to tell copies from other images of the same sizes
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """What the files of some images looked like, as digests: all sizes, all times of change, the content of a few.
+    """What the files of some images looked like, as digests: the sizes of all, and the content of a few.
 
-    Empty where images are no files: then the fingerprint of the data set has their content.
+    Equal for copies of the same files, as far as that is seen without reading all. Empty where images are no files:
+    then the fingerprint of the data set has their content.
     """
 
     sizes: str = ""
-    times: str = ""
     sample: str = ""
-
-    def same_as(self, other: "ImageFiles") -> bool:
-        """Return whether these are the same files, or copies of them as far as that is seen without reading all."""
-        return self == other or (self.sizes, self.sample) == (other.sizes, other.sample)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +118,11 @@ class Dataset:
         if not paths or not all(isinstance(path, str | Path) for path in paths):
             return ImageFiles()
         files = [Path(cast(str, path)) for path in paths]
-        seen = [_seen(file) for file in files]
         contents = [
             hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
             for file in files[:: -(-len(files) // _SAMPLED)]
         ]
-        return ImageFiles(_digest([size for size, _ in seen]), _digest([time for _, time in seen]), _digest(contents))
+        return ImageFiles(_digest([_seen(file)[0] for file in files]), _digest(contents))
 
     def content_key(self) -> str:
         """Return a digest that changes when an image does: of arrays, or of each file's path, size and time."""

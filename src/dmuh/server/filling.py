@@ -13,7 +13,7 @@ import numpy as np
 from dmuh.collection import Collection
 from dmuh.encoder import Hasher
 from dmuh.errors import ConfigError, DataError
-from dmuh.files import clear_torn, saved_checksum
+from dmuh.files import clear_torn
 from dmuh.images import BadImages, find_images
 from dmuh.server.catalogue import Catalogue, Entry
 from dmuh.server.locating import NO_TEXT, as_path, as_text, inside_of, locate
@@ -121,7 +121,7 @@ def take_collection(catalogue: Catalogue, collection: Collection, hasher: Hasher
     _, digest = collection.model()
     if digest != hasher.digest:
         raise DataError(f"{collection.path} was made by another model than the one given: index the images again")
-    checksum, source = saved_checksum(collection.codes_file), catalogue.about("source")
+    checksum, source = collection.codes_digest(), catalogue.about("source")
     if source is None:
         codes, items = collection.load_codes(), collection.items()
         if not items.keys() >= set(codes.ids.tolist()):
