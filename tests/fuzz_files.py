@@ -42,7 +42,7 @@ from dmuh.report.tables import read_results
 from dmuh.runs import Run
 from dmuh.server.catalogue import Catalogue, Entry
 from dmuh.shards import Shards, encode_shard
-from dmuh.sources import DatasetSource
+from dmuh.shards.sources import DatasetSource
 from dmuh.trainer import config_of, train
 from sharded import begun, noisy_images, projecting_hasher
 from tiny import noise_set, tiny

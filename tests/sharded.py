@@ -13,7 +13,7 @@ from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher
 from dmuh.images import Preprocess
 from dmuh.shards import Manifest, Shards, encode_shard
-from dmuh.sources import DatasetSource, Source
+from dmuh.shards.sources import DatasetSource, Source
 
 N_BITS = 20
 

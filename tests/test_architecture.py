@@ -14,7 +14,7 @@ import dmuh
 SOURCE = Path(dmuh.__file__).parent
 ORDER = ["errors", "machine", "workers", "files", "documents", "config", "codes", "index", "metrics", "images",
          "datasets", "protocols", "checks", "collection", "inference", "bundle", "backbones", "heads", "network",
-         "export", "methods", "runs", "activations", "trainer", "encoder", "sources", "shards", "cluster", "evaluation",
+         "export", "methods", "runs", "activations", "trainer", "encoder", "shards", "evaluation",
          "estimator", "bench", "report", "server", "cli"]  # fmt: skip
 WITH_TORCH = {"backbones", "heads", "network", "export", "methods", "activations", "trainer", "evaluation",
               "estimator", "bench"}  # fmt: skip

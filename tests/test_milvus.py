@@ -23,7 +23,7 @@ from dmuh.collection import Collection
 from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
 from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.shards import encode_shard
-from dmuh.sources import DatasetSource
+from dmuh.shards.sources import DatasetSource
 from extras import needs
 from milvus_server import ADDRESS, CANNOT, SERVED, in_own_network, why_none
 from sharded import begun, noisy_images, projecting_hasher

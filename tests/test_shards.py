@@ -17,7 +17,7 @@ from dmuh.errors import ConfigError, DataError, FormatError, MissingExtraError, 
 from dmuh.images import BadImages
 from dmuh.index import HammingIndex
 from dmuh.shards import Shards, encode_shard, own_shards, parse_shard
-from dmuh.sources import DatasetSource, ListSource, TarSource, open_source
+from dmuh.shards.sources import DatasetSource, ListSource, TarSource, open_source
 from extras import needs
 from sharded import begun, noisy_images, projecting_hasher
 

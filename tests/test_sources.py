@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dmuh.errors import DataError
-from dmuh.sources import ListSource, TarSource
+from dmuh.shards.sources import ListSource, TarSource
 from extras import needs
 
 pa = needs("pyarrow", "scale")

@@ -8,7 +8,7 @@ from dmuh.errors import ConfigError
 
 if TYPE_CHECKING:
     from dmuh.index import MilvusIndex
-    from dmuh.sources import Source
+    from dmuh.shards.sources import Source
 
 
 def encode_shards(
@@ -24,10 +24,10 @@ def encode_shards(
     as_json: bool,
 ) -> None:
     """Encode the shards that are this process's and not there yet, or have a cluster encode them."""
-    from dmuh.cluster import encode_on_ray, find_ray
     from dmuh.encoder import Hasher
     from dmuh.images import BadImages
     from dmuh.shards import Manifest, Shards, encode_shard, own_shards, parse_shard
+    from dmuh.shards.cluster import encode_on_ray, find_ray
 
     chosen = None if shard is None else parse_shard(shard)
     total = chosen[1] if chosen else shards or 1

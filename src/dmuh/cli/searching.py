@@ -54,7 +54,7 @@ def encode(
         label_separator=label_separator, on_bad_image=on_bad_image,
     )  # fmt: skip
     if shards or shard or on_ray or any(path.suffix.lower() in (".tar", ".parquet") for path in images):
-        from dmuh.sources import DatasetSource, open_source
+        from dmuh.shards.sources import DatasetSource, open_source
 
         images = [path.absolute() for path in images] if on_ray else images  # actors run in folders of their own
         source = open_source(images) or DatasetSource(_load(images, options))

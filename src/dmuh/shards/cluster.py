@@ -12,8 +12,8 @@ from typing import Any
 from dmuh.encoder import Hasher
 from dmuh.errors import DataError, DmuhError, MissingExtraError
 from dmuh.images import BadImages, OnBadImage
-from dmuh.shards import Shards, encode_shard
-from dmuh.sources import Source
+from dmuh.shards.folder import Shards, encode_shard
+from dmuh.shards.sources import Source
 
 
 def find_ray() -> Any:

@@ -31,7 +31,7 @@ from dmuh.files import clear_torn, written_whole
 from dmuh.images import BadImages, OnBadImage
 from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.machine import place_in_group
-from dmuh.sources import Piece, Source, arrow
+from dmuh.shards.sources import Piece, Source, arrow
 
 _KIND, _SEAL = "dmuh shards", "dmuh shard"
 _INDICES = (("SLURM_PROCID", "SLURM_NTASKS"), ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"))
