@@ -15,9 +15,9 @@ import torch
 from measuring import seconds, table
 
 from dmuh.backbones import create_backbone
-from dmuh.export import Both, Lower, to_int8, to_onnx
+from dmuh.encoder.onnx_export import Both, Lower, to_int8, to_onnx
+from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.images import ImageReader, find_images
-from dmuh.inference import OnnxNetwork
 from dmuh.network import HashNetwork, calibrate
 
 N_TIMED = 128

@@ -18,8 +18,8 @@ from dmuh import activations
 from dmuh.activations import ActivationCache, cache_folder, compute_outputs, open_inputs, uncounted
 from dmuh.backbones import create_backbone
 from dmuh.datasets import Dataset, one_hot
+from dmuh.encoder.onnx_export import Lower, to_onnx
 from dmuh.errors import ImageError, InputError
-from dmuh.export import Lower, to_onnx
 from dmuh.images import BadImages, ImageReader, read_pixels
 from dmuh.network import HashNetwork, MomentumCopy
 from tiny import noise, noise_set, tiny

@@ -10,10 +10,10 @@ import pytest
 
 from commands import dmuh, refused
 from dmuh import Hasher, configure, train
-from dmuh.bundle import Bundle
 from dmuh.encoder import export_run
+from dmuh.encoder.bundle import Bundle
+from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, FormatError, InputError
-from dmuh.inference import OnnxNetwork
 from test_architecture import without_torch
 from test_encoder import by_torch
 

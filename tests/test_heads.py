@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dmuh.backbones import create_backbone
-from dmuh.export import Both, to_onnx
+from dmuh.encoder.onnx_export import Both, to_onnx
+from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.heads import KernelHead, TreesHead, head_of
-from dmuh.inference import OnnxNetwork
 from dmuh.network import HashNetwork
 from tiny import noise, tiny
 

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dmuh.datasets import Dataset
+from dmuh.encoder.onnx_export import Lower, to_onnx
+from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import DataError, InputError
-from dmuh.export import Lower, to_onnx
 from dmuh.files import locked, written_whole
 from dmuh.images import Augment, BadImages, ImageReader, OnBadImage
-from dmuh.inference import OnnxNetwork
 from dmuh.machine import cache_folder
 from dmuh.network import Doubt, HashNetwork, outputs_and_uncertainty, to_device
 from dmuh.protocols import Positions

@@ -226,7 +226,7 @@ def outputs_and_uncertainty(
 
 
 class TorchNetwork:
-    """A network and its copy on a GPU, run as `dmuh.inference.OnnxNetwork` runs them on a CPU."""
+    """A network and its copy on a GPU, run as `dmuh.encoder.onnx_network.OnnxNetwork` runs them on a CPU."""
 
     def __init__(self, network: HashNetwork, doubt: Doubt | None) -> None:
         self._network = network

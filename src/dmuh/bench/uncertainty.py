@@ -8,9 +8,9 @@ from scipy.stats import rankdata
 
 from dmuh.activations import compute_outputs, open_inputs
 from dmuh.datasets import Dataset
-from dmuh.export import Both, to_onnx
+from dmuh.encoder.onnx_export import Both, to_onnx
+from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.images import BadImages, ImageReader, OnBadImage
-from dmuh.inference import OnnxNetwork
 from dmuh.network import HashNetwork, TorchNetwork, choose_device, load_networks
 from dmuh.runs import Run
 from dmuh.trainer import config_of

@@ -37,8 +37,8 @@ def export(
 
     What takes a run folder to encode, index, search or serve takes the folder written here too.
     """
-    from dmuh.bundle import Bundle
     from dmuh.encoder import export_run
+    from dmuh.encoder.bundle import Bundle
 
     changes = export_run(run, out, _training_images(run, data) if int8 else None)
     size = Bundle(out).onnx_file.stat().st_size

@@ -1,9 +1,8 @@
-"""Hasher, the one public encoder from images to codes, and its export."""
+"""Hasher, the one public encoder from images to codes."""
 
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dmuh.bundle import Bundle
 from dmuh.codes import Codes
+from dmuh.encoder.bundle import Bundle
+from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, InputError, MissingExtraError, needs_torch
 from dmuh.files import ArrayFile, write_text, written_whole
 from dmuh.images import BadImages, ImageLike, ImageReader, Images, OnBadImage, Pixels, Preprocess
-from dmuh.inference import OnnxNetwork
 from dmuh.runs import Run
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Hasher:
         else:
             weights = run.load_model()
             about, digest = weights.metadata, weights.checksum
-            network = _on_gpu(weights, device) or OnnxNetwork(_onnx_of(run, weights))
+            network = _on_gpu(weights, device) or OnnxNetwork(onnx_of(run, weights))
         return cls(network, Preprocess(**about["preprocess"]) if about["preprocess"] else None, about, digest)
 
     @property
@@ -163,7 +162,7 @@ def _on_gpu(model: ArrayFile, device: str) -> "TorchNetwork | None":
     return None if place.type == "cpu" else TorchNetwork(*load_networks(model, place))
 
 
-def _onnx_of(run: Run, model: ArrayFile) -> bytes:
+def onnx_of(run: Run, model: ArrayFile) -> bytes:
     """Return the networks in the ONNX format; the file is made when first asked for, and again if it does not fit."""
     digest_file = run.onnx_file.with_suffix(".onnx.sha256")
     if run.onnx_file.is_file() and digest_file.is_file():
@@ -171,7 +170,7 @@ def _onnx_of(run: Run, model: ArrayFile) -> bytes:
         if digest_file.read_bytes().split() == [hashlib.sha256(kept).hexdigest().encode(), model.checksum.encode()]:
             return kept
     with needs_torch(f"the first use of {run.path}"):
-        from dmuh.export import Both, to_onnx
+        from dmuh.encoder.onnx_export import Both, to_onnx
         from dmuh.network import load_networks
     content = to_onnx(Both(*load_networks(model)))
     try:
@@ -181,51 +180,3 @@ def _onnx_of(run: Run, model: ArrayFile) -> bytes:
     except OSError as error:
         log.info("the network for ONNX Runtime cannot be kept in %s: %s", run.path, error.strerror)
     return content
-
-
-@dataclass(frozen=True)
-class Int8:
-    """What 8-bit numbers change, on images that they were not fitted to.
-
-    images                   how many these are
-    flip_rate                share of their bits that differ
-    uncertainty_correlation  rank correlation of the images' uncertainty before and after, where there is one
-    """
-
-    images: int
-    flip_rate: float
-    uncertainty_correlation: float | None
-
-
-def export_run(run: str | Path, out: str | Path, images: Images | None = None) -> Int8 | None:
-    """Write a finished run's network to the folder `out`, which `Hasher.load` takes without torch.
-
-    With `images`, such as it was trained on, the network gets 8-bit numbers: half of the images say in which ranges,
-    the other half how many bits change by it.
-    """
-    source, bundle = Run(Path(run)), Bundle(Path(out))
-    model = source.load_model()
-    if bundle.path.resolve() == source.path.resolve():
-        raise ConfigError(f"{out} is the run itself: export it to a folder of its own")
-    content = _onnx_of(source, model)
-    if images is None:
-        bundle.write(content, model.metadata, model.checksum)
-        return None
-    if len(images) < 2:
-        raise InputError(f"8-bit numbers are fitted to images: give two or more, got {len(images)}")
-    with needs_torch("exporting 8-bit numbers"):
-        from dmuh.export import to_int8
-    rows = Hasher.load(run, "cpu").rows(images)
-    smaller = to_int8(content, rows[::2])
-    changes = _compared(OnnxNetwork(content).run(rows[1::2]), OnnxNetwork(smaller).run(rows[1::2]))
-    bundle.write(smaller, {**model.metadata, "int8": asdict(changes)}, hashlib.sha256(smaller).hexdigest())
-    return changes
-
-
-def _compared(before: dict[str, NDArray[np.float32]], after: dict[str, NDArray[np.float32]]) -> Int8:
-    flipped = (before["outputs"] >= 0) != (after["outputs"] >= 0)
-    correlation = None
-    if "uncertainty" in before:
-        ranks = [result["uncertainty"].mean(axis=1).argsort().argsort() for result in (before, after)]
-        correlation = round(float(np.corrcoef(*ranks)[0, 1]), 4)
-    return Int8(len(flipped), round(float(flipped.mean()), 6), correlation)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from dmuh.backbones import create_backbone
+from dmuh.encoder.onnx_export import Both, Lower, to_onnx
+from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import FormatError, InputError, MissingExtraError
-from dmuh.export import Both, Lower, to_onnx
-from dmuh.inference import OnnxNetwork
 from dmuh.network import HashNetwork, MomentumCopy
 from tiny import noise, tiny
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dmuh.documents import read_document, refuse_foreign, write_document
+from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import FormatError
 from dmuh.files import written_whole
-from dmuh.inference import OnnxNetwork
 
 _KIND, _VERSION = "dmuh bundle", 1
 _IMAGES = (
