@@ -13,10 +13,10 @@ import dmuh
 
 SOURCE = Path(dmuh.__file__).parent
 ORDER = ["errors", "machine", "workers", "files", "documents", "config", "codes", "index", "metrics", "images",
-         "datasets", "protocols", "checks", "collection", "backbones", "heads", "network", "methods", "runs",
+         "datasets", "protocols", "checks", "collection", "backbones", "network", "methods", "runs",
          "encoder", "activations", "trainer", "shards", "evaluation", "estimator", "bench", "report", "server",
          "cli"]  # fmt: skip
-WITH_TORCH = {"backbones", "heads", "network", "methods", "encoder/onnx_export.py", "activations", "trainer",
+WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "activations", "trainer",
               "evaluation", "estimator", "bench"}  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 

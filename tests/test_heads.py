@@ -12,8 +12,8 @@ from torch import nn
 from dmuh.backbones import create_backbone
 from dmuh.encoder.onnx_export import Both, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
-from dmuh.heads import KernelHead, TreesHead, head_of
 from dmuh.network import HashNetwork
+from dmuh.network.heads import KernelHead, TreesHead, head_of
 from tiny import noise, tiny
 
 KINDS = ["linear", "kernel", "trees"]

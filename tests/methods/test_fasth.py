@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.tree import DecisionTreeRegressor
 
-from dmuh.heads import TreesHead
 from dmuh.methods import fasth
 from dmuh.methods.fasth import FastH, complete_tree, lower_pairs, pair_loss, sample_pairs, symmetric_pairs
+from dmuh.network.heads import TreesHead
 
 seeds = st.integers(0, 2**16)
 

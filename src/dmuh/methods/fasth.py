@@ -11,9 +11,9 @@ from sklearn.ensemble import GradientBoostingClassifier
 from torch import Tensor
 
 from dmuh.config import setting
-from dmuh.heads import TreesHead
 from dmuh.index.compiled import compiled
 from dmuh.methods.shallow import ShallowMethod
+from dmuh.network.heads import TreesHead
 
 _LEARNING_RATE = 0.1
 _SUBSAMPLE = 0.5  # of the images that a tree is fitted to

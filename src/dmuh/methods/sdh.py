@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from dmuh.config import setting
-from dmuh.heads import KernelHead
 from dmuh.methods.discrete import cyclic_descent
 from dmuh.methods.shallow import ShallowMethod, random_signs
+from dmuh.network.heads import KernelHead
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from dmuh.activations import KeptInputs
 from dmuh.backbones import create_backbone
-from dmuh.heads import KernelHead
 from dmuh.network import HashNetwork, MomentumCopy, calibrate_hash_layer
+from dmuh.network.heads import KernelHead
 from dmuh.protocols import Split
 from dmuh.trainer.measuring import spread
 

@@ -1,0 +1,147 @@
+"""HashNetwork: a backbone and a hash layer, and how a fresh one is scaled."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from dmuh.backbones import Backbone
+from dmuh.errors import ConfigError, unknown
+
+_BATCH = 64  # rows that a GPU encodes together
+_SHARED_DEVIATION = 0.3  # of the mean one, added to each feature's: those that hardly vary are not blown up to the rest
+_FIRST_DEVIATION = 0.2  # of a bit's output over the training images when training begins
+
+
+class HashNetwork(nn.Module):
+    """Pixels uint8 (B, size, size, 3) → outputs (B, n_bits), whose signs are the code: a backbone and a hash layer.
+
+    The hash layer is linear, unless a shallow method put its own head there (`dmuh.network.heads`).
+
+    `freeze` cuts it in two: the parts of the backbone up to the one it names, or all or none of them, do not train.
+    They are `lower`, from pixels to activations; `upper` goes on from there. What lower gives can be kept. Before the
+    hash layer the features are shifted and scaled by constants, which `calibrate` sets.
+
+    The network never leaves evaluation mode: batch normalisation uses its running statistics and dropout is off, in
+    training too. So the momentum copy differs from it by its weights alone, a code never depends on its batch, and the
+    uncertainty |h - m| measures change and nothing else.
+    """
+
+    feature_mean: Tensor
+    feature_scale: Tensor
+
+    def __init__(self, backbone: Backbone, n_bits: int, freeze: str = "none") -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.n_bits = n_bits
+        self.hash_layer: nn.Module = nn.Linear(backbone.n_features, n_bits)
+        self.register_buffer("feature_mean", torch.zeros(backbone.n_features))
+        self.register_buffer("feature_scale", torch.ones(backbone.n_features))
+        names = list(backbone.parts())
+        if freeze not in ("none", "all", *names):
+            raise ConfigError(unknown("part to freeze", freeze, ["none", "all", *names]))
+        self._n_frozen = ["none", *names].index(freeze) if freeze != "all" else len(names)
+        for part in list(backbone.parts().values())[: self._n_frozen]:
+            part.requires_grad_(False)
+        # convolutions train up to five times as fast on a CPU
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.eval()
+
+    def train(self, mode: bool = True) -> "HashNetwork":
+        """Stay in evaluation mode, whatever is asked for."""
+        del mode
+        super().train(False)
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.feature_mean.device
+
+    @torch.no_grad()
+    def lower(self, pixels: Tensor) -> Tensor:
+        """Compute the activations above what is frozen: with nothing frozen, the normalised images."""
+        x = self.backbone.normalise(pixels)
+        for part in list(self.backbone.parts().values())[: self._n_frozen]:
+            x = part(x)
+        return x
+
+    def features(self, activations: Tensor) -> Tensor:
+        """Compute the backbone's features (B, n_features) from the activations."""
+        x = activations
+        for part in list(self.backbone.parts().values())[self._n_frozen :]:
+            x = part(x)
+        return x
+
+    def head_inputs(self, activations: Tensor) -> Tensor:
+        """Compute what the hash layer sees: the features, shifted and scaled."""
+        return (self.features(activations) - self.feature_mean) * self.feature_scale
+
+    def upper(self, activations: Tensor) -> Tensor:
+        """Compute the outputs (B, n_bits) from the activations."""
+        outputs: Tensor = self.hash_layer(self.head_inputs(activations))
+        return outputs
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Compute the outputs (B, n_bits)."""
+        return self.upper(self.lower(pixels))
+
+    def frozen(self) -> list[Tensor]:
+        """Return the weights and buffers that do not change in training."""
+        parts = list(self.backbone.parts().values())[: self._n_frozen]
+        return [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """Return the state without what is frozen."""
+        frozen = {id(tensor) for tensor in self.frozen()}
+        return {key: value for key, value in self.state_dict(keep_vars=True).items() if id(value) not in frozen}
+
+    def load_trained_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take up what `trained_state` gave."""
+        self.load_state_dict({**self.state_dict(), **state})
+
+
+@torch.no_grad()
+def calibrate(network: HashNetwork, activations: Tensor) -> None:
+    """Scale a fresh network's layers so that over these activations of `lower` no output has a mean.
+
+    Layers of a backbone that starts from scratch get deviation 1 a channel, the hash layer a small one. The features of
+    a learned backbone are standardised instead: their deviations differ a thousandfold, and so would the speed at which
+    the hash layer learns to use them. A fresh hash layer gives all images nearly the same output, from where the
+    pairwise likelihood drives the outputs to zero: a saddle point that training does not leave.
+    """
+    deviation: dict[nn.Module, float] = {network.hash_layer: _FIRST_DEVIATION}
+    if network.backbone.from_scratch:
+        deviation |= {m: 1.0 for m in network.backbone.modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    else:
+        features = network.features(activations)
+        network.feature_mean.copy_(features.mean(dim=0))
+        deviations = features.std(dim=0, correction=0)
+        network.feature_scale.copy_(1 / (deviations + _SHARED_DEVIATION * deviations.mean() + 1e-6))
+    _set_deviations(network, activations, deviation)
+
+
+@torch.no_grad()
+def calibrate_hash_layer(network: HashNetwork, activations: Tensor) -> None:
+    """Scale a fresh network's hash layer alone, as `calibrate` does."""
+    _set_deviations(network, activations, {network.hash_layer: _FIRST_DEVIATION})
+
+
+def _set_deviations(network: HashNetwork, activations: Tensor, deviation: dict[nn.Module, float]) -> None:
+    """Scale these layers, one after the other, so that their outputs have no mean and the deviation that is named."""
+
+    def standardise(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        del inputs
+        assert isinstance(layer, nn.Linear | nn.Conv2d)
+        channel_last = output.movedim(1, -1)
+        flat = channel_last.reshape(-1, channel_last.shape[-1])
+        mean, scale = flat.mean(dim=0), deviation[layer] / (flat.std(dim=0, correction=0) + 1e-6)
+        layer.weight.mul_(scale.view(-1, *[1] * (layer.weight.ndim - 1)))
+        if layer.bias is not None:
+            layer.bias.sub_(mean).mul_(scale)
+        return ((channel_last - mean) * scale).movedim(-1, 1)
+
+    hooks = [layer.register_forward_hook(standardise) for layer in deviation]
+    network.upper(activations)
+    for hook in hooks:
+        hook.remove()
