@@ -24,8 +24,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from dmuh import activations, export
-from dmuh.activations import ActivationCache
 from dmuh.bench import read_grid
 from dmuh.bench.cells import run_cell, summary_of
 from dmuh.bench.results import write_results
@@ -34,7 +32,6 @@ from dmuh.collection import Collection
 from dmuh.datasets import Dataset, one_hot
 from dmuh.encoder import Hasher, export_run
 from dmuh.errors import DmuhError
-from dmuh.evaluation import evaluate_run
 from dmuh.images import ImageReader
 from dmuh.index import HammingIndex
 from dmuh.methods import configure
@@ -43,7 +40,9 @@ from dmuh.runs import Run
 from dmuh.server.catalogue import Catalogue, Entry
 from dmuh.shards import Shards, encode_shard
 from dmuh.shards.sources import DatasetSource
-from dmuh.trainer import config_of, train
+from dmuh.trainer import activations, config_of, export, train
+from dmuh.trainer.activations import ActivationCache
+from dmuh.trainer.evaluation import evaluate_run
 from sharded import begun, noisy_images, projecting_hasher
 from tiny import noise_set, tiny
 

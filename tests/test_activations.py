@@ -14,14 +14,14 @@ import pytest
 import torch
 from PIL import Image
 
-from dmuh import activations
-from dmuh.activations import ActivationCache, cache_folder, compute_outputs, open_inputs, uncounted
 from dmuh.backbones import create_backbone
 from dmuh.datasets import Dataset, one_hot
 from dmuh.encoder.onnx_export import Lower, to_onnx
 from dmuh.errors import ImageError, InputError
 from dmuh.images import BadImages, ImageReader, read_pixels
 from dmuh.network import HashNetwork, MomentumCopy
+from dmuh.trainer import activations
+from dmuh.trainer.activations import ActivationCache, cache_folder, compute_outputs, open_inputs, uncounted
 from tiny import noise, noise_set, tiny
 
 PLAIN, MIRRORED = "computing features", "computing features of mirrored images"
@@ -241,7 +241,7 @@ import sys, time
 from contextlib import contextmanager
 from pathlib import Path
 import numpy as np
-from dmuh import activations
+from dmuh.trainer import activations
 from test_activations import DATA, NETWORK, kept
 
 activations._SECONDS = 0.0  # rows are marked after every batch

@@ -8,13 +8,13 @@ import pytest
 from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher, export_run
-from dmuh.evaluation import evaluate_run
 from dmuh.images import ImageReader, Preprocess
 from dmuh.methods import METHODS, Objective, ShallowMethod, configure
 from dmuh.network import TorchNetwork, load_networks
 from dmuh.protocols import Split
 from dmuh.runs import Run
 from dmuh.trainer import train
+from dmuh.trainer.evaluation import evaluate_run
 
 SETTINGS = {"batch_size": 40, "query": 10, "train": 30, "validation": 0.0, "evaluate_every": 100, "image_size": 16}
 DEEP = [name for name, method in METHODS.items() if issubclass(method, Objective)]

@@ -14,10 +14,10 @@ import dmuh
 SOURCE = Path(dmuh.__file__).parent
 ORDER = ["errors", "machine", "workers", "files", "documents", "config", "codes", "index", "metrics", "images",
          "datasets", "protocols", "checks", "collection", "backbones", "network", "methods", "runs",
-         "encoder", "activations", "trainer", "shards", "evaluation", "estimator", "bench", "report", "server",
+         "encoder", "trainer", "shards", "estimator", "bench", "report", "server",
          "cli"]  # fmt: skip
-WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "activations", "trainer",
-              "evaluation", "estimator", "bench"}  # fmt: skip
+WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "trainer",
+              "estimator", "bench"}  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dmuh.activations import share
 from dmuh.machine import place_in_group
 from dmuh.runs import Run
 from dmuh.trainer import config_of, train
+from dmuh.trainer.activations import share
 from together import CASES, config_of_case, finish, start, watched_training
 
 COMMAND = ["train", "--epochs", "2", "--bits", "12", "--train", "20", "--query", "5", "--set", "image_size=16"]

@@ -9,11 +9,11 @@ from PIL import Image
 from dmuh import Hasher
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, DtypeError, FormatError, ImageError, InputError, RunError
-from dmuh.evaluation import evaluate_run
 from dmuh.files import save_arrays
 from dmuh.images import BadImages, read_pixels
 from dmuh.network import load_networks
 from dmuh.runs import Run
+from dmuh.trainer.evaluation import evaluate_run
 
 KINDS = ["digit", "shape"]  # trained from scratch, and frozen as learned elsewhere
 

@@ -13,8 +13,8 @@ from dmuh import Hasher, configure, load_dataset, train
 from dmuh.config import DataSettings
 from dmuh.datasets.features import load_features
 from dmuh.errors import ConfigError, DataError, InputError
-from dmuh.evaluation import evaluate_run
 from dmuh.runs import Run
+from dmuh.trainer.evaluation import evaluate_run
 
 CLASS = np.arange(90) % 3
 NAMES = np.array(["ant", "bee", "cow"])[CLASS]

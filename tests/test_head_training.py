@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 from dmuh import Codes, Dataset, Hasher, one_hot
-from dmuh.activations import KeptInputs
 from dmuh.errors import ConfigError
 from dmuh.methods import configure
 from dmuh.network import load_networks
 from dmuh.network.heads import KernelHead
 from dmuh.trainer import train
+from dmuh.trainer.activations import KeptInputs
 from dmuh.trainer.head import Anchored, anchored
 
 

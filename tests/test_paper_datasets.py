@@ -11,8 +11,8 @@ from dmuh import configure, load_dataset, train
 from dmuh.config import DataSettings
 from dmuh.datasets import nuswide
 from dmuh.errors import DataError
-from dmuh.evaluation import evaluate_run
 from dmuh.protocols import PROTOCOLS
+from dmuh.trainer.evaluation import evaluate_run
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from dmuh import configure, train
-from dmuh.evaluation import evaluate_run
 from dmuh.report import figures
 from dmuh.report.page import write_run_page
 from dmuh.report.thumbnails import Tile, contact_sheet, thumbnail
+from dmuh.trainer.evaluation import evaluate_run
 
 
 @pytest.mark.parametrize("method", ["dmuh", "regu"])

@@ -20,7 +20,6 @@ from dmuh.codes import Codes
 from dmuh.config import TrainingSettings
 from dmuh.encoder import Hasher
 from dmuh.errors import CollapseError, ConfigError, DataError, DivergenceError, DmuhError, FormatError, RunError
-from dmuh.evaluation import evaluate_run
 from dmuh.images import read_pixels
 from dmuh.methods import METHODS, Objective, configure
 from dmuh.metrics import evaluate
@@ -28,6 +27,7 @@ from dmuh.network import Margin, load_networks
 from dmuh.protocols import Split
 from dmuh.runs import Run
 from dmuh.trainer import Progress, config_of, learning_rate, loop, train
+from dmuh.trainer.evaluation import evaluate_run
 from dmuh.trainer.watch import Watch
 
 SMALL = {"epochs": 4, "batch_size": 24, "bits": 12, "query": 5, "train": 16, "image_size": 16}

@@ -15,10 +15,10 @@ from dmuh.config import DataSettings
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.documents import read_document, write_document
 from dmuh.errors import FormatError, TrainingError
-from dmuh.evaluation import evaluate_run
 from dmuh.machine import give_freed_memory_back
 from dmuh.runs import Run
 from dmuh.trainer import train
+from dmuh.trainer.evaluation import evaluate_run
 
 SUMMARY = "cell.json"
 _KIND = "dmuh cell"

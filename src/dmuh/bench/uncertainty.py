@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from dmuh.activations import compute_outputs, open_inputs
 from dmuh.datasets import Dataset
 from dmuh.encoder.onnx_export import Both, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
@@ -14,6 +13,7 @@ from dmuh.images import BadImages, ImageReader, OnBadImage
 from dmuh.network import HashNetwork, TorchNetwork, choose_device, load_networks
 from dmuh.runs import Run
 from dmuh.trainer import config_of
+from dmuh.trainer.activations import compute_outputs, open_inputs
 
 Floats = NDArray[np.floating[Any]]
 

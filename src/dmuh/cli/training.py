@@ -14,9 +14,9 @@ from dmuh.machine import place_in_group
 if TYPE_CHECKING:
     from dmuh.config import Config
     from dmuh.datasets import Dataset
-    from dmuh.evaluation import Evaluation
     from dmuh.metrics import Metrics
     from dmuh.runs import Run
+    from dmuh.trainer.evaluation import Evaluation
 
 
 def train(
@@ -205,8 +205,8 @@ def _train(settings: "Config", run: "Run", images: "Dataset", resume: bool) -> N
 
 
 def _evaluate(run: "Run", images: "Dataset", **rules: Any) -> "Evaluation":
-    from dmuh.evaluation import evaluate_run
     from dmuh.images import BadImages
+    from dmuh.trainer.evaluation import evaluate_run
 
     bad = BadImages()
     evaluation = evaluate_run(run, images, bad=bad, count=console.counting_bar, **rules)

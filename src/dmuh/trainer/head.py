@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dmuh.activations import KeptInputs
 from dmuh.backbones import create_backbone
 from dmuh.network import HashNetwork, MomentumCopy, calibrate_hash_layer
 from dmuh.network.heads import KernelHead
 from dmuh.protocols import Split
+from dmuh.trainer.activations import KeptInputs
 from dmuh.trainer.measuring import spread
 
 _RIDGE = 0.1  # of the mean variance, added to each: directions that hardly vary are not blown up to the rest

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dmuh.activations import CACHED, Counting, ImageInputs, Inputs, open_inputs, uncounted
 from dmuh.backbones import create_backbone
 from dmuh.config import Config
 from dmuh.datasets import Dataset, load_dataset
@@ -23,6 +22,7 @@ from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch, configur
 from dmuh.network import Doubt, HashNetwork, Margin, MomentumCopy, calibrate
 from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
+from dmuh.trainer.activations import CACHED, Counting, ImageInputs, Inputs, open_inputs, uncounted
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
 from dmuh.trainer.distributed import Group, begun, check_split, joined, refuse_many
 from dmuh.trainer.head import FrozenNetwork

@@ -7,12 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dmuh.activations import Inputs, compute_outputs, share
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
 from dmuh.metrics import evaluate
 from dmuh.network import HashNetwork, MomentumCopy
 from dmuh.protocols import Split
+from dmuh.trainer.activations import Inputs, compute_outputs, share
 from dmuh.trainer.distributed import Group
 
 _TRACED = 16  # training images whose outputs are written down every epoch

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from dmuh.activations import Counting, Outputs, compute_outputs, open_inputs, uncounted
 from dmuh.codes import Codes
 from dmuh.config import Config
 from dmuh.datasets import Dataset
@@ -17,7 +16,8 @@ from dmuh.metrics import Metrics, evaluate
 from dmuh.network import choose_device, load_networks
 from dmuh.protocols import Positions, Split, protocol_of
 from dmuh.runs import Run
-from dmuh.trainer import config_of
+from dmuh.trainer.activations import Counting, Outputs, compute_outputs, open_inputs, uncounted
+from dmuh.trainer.loop import config_of
 
 log = logging.getLogger(__name__)
 
