@@ -14,15 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dmuh import checks
-from dmuh.checks import find_duplicates, summarise
 from dmuh.config import ProtocolSettings
 from dmuh.datasets import Dataset, one_hot
 from dmuh.datasets.cifar10 import load_cifar10
 from dmuh.datasets.csv_list import load_csv
 from dmuh.datasets.folder import load_folder
 from dmuh.errors import DataError
-from dmuh.protocols import PROTOCOLS, Split, protocol_of
+from dmuh.protocols import PROTOCOLS, Split, checks, protocol_of
+from dmuh.protocols.checks import find_duplicates, summarise
 
 CLEAN = "no image is missing, unlabelled, twice or in two parts"
 

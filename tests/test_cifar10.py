@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmuh.checks import summarise
 from dmuh.config import DataSettings, ProtocolSettings
 from dmuh.datasets import cifar10, load_dataset
 from dmuh.errors import ConfigError, DataError
 from dmuh.protocols import PROTOCOLS, protocol_of
+from dmuh.protocols.checks import summarise
 
 BATCH = 20
 NAMES = [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmuh.checks import summarise
 from dmuh.config import DataSettings, ProtocolSettings
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.encoder import Hasher, export_run
 from dmuh.methods import configure
 from dmuh.protocols import protocol_of
+from dmuh.protocols.checks import summarise
 from dmuh.trainer import train
 from dmuh.trainer.evaluation import evaluate_run
 from test_encoder import by_torch

@@ -1,17 +1,47 @@
-"""Worker processes: they read images, and make the runs of a grid, or decode what strangers send."""
+"""What works beside the main thread: threads that share one task, and processes.
 
+Processes read images, make the runs of a grid, and decode what strangers send.
+"""
+
+import functools
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
+from itertools import pairwise
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
+from dmuh.machine import cores
+
 _hiding = threading.Lock()  # two starts at once would restore what the other had hidden
+
+
+def over_cores(work: Callable[[int, int], None], n: int) -> None:
+    """Call work(first, last) for parts of 0…n, one per core, at the same time; the work must release the GIL."""
+    parts = max(1, min(cores(), n))
+    edges = [part * n // parts for part in range(parts + 1)]
+    own, *rest = pairwise(edges)
+    others = [_threads().submit(work, *part) for part in rest]
+    try:
+        work(*own)
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads that help, which stay: to start one takes longer than many a search."""
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="dmuh-core")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked process has none of them
 
 
 def process_pool(workers: int) -> ProcessPoolExecutor:

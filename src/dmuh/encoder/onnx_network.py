@@ -12,7 +12,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from dmuh.errors import FormatError, InputError
-from dmuh.index.sharing import share
+from dmuh.workers import over_cores
 
 
 class OnnxNetwork:
@@ -46,5 +46,5 @@ class OnnxNetwork:
                 for result, value in zip(results, self._session.run(None, {self.input: rows[n : n + 1]}), strict=True):
                     result[n] = value[0]
 
-        share(work, len(rows))
+        over_cores(work, len(rows))
         return dict(zip(self.outputs, results, strict=True))

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from dmuh.index.bits import word_type
 from dmuh.index.grouping import group
 from dmuh.index.scan import collect_within, count_within, nearest
-from dmuh.index.sharing import share
 from dmuh.index.tables import PART, Tables, nearest_in_tables
+from dmuh.workers import over_cores
 
 _LARGE = 1_000_000  # distinct codes from which tables are worth their memory
 _SCANS_BEFORE_TABLES = 256  # queries that are scanned before
@@ -127,7 +127,7 @@ class Segment:
             done = np.zeros(n, bool)
             filed = tables.words, tables.codes, tables.starts, tables.flips, tables.flip_starts
             kept = self.starts, self.ids, alive, living, queries
-            share(lambda a, b: nearest_in_tables(*filed, *kept, a, b, self.n_bits, distances, found, done), n)
+            over_cores(lambda a, b: nearest_in_tables(*filed, *kept, a, b, self.n_bits, distances, found, done), n)
             rest = np.flatnonzero(~done)
             self._usage.note(asked=n, helped=n - len(rest))
         elif use_tables and self._usage.wanted and self.words.shape[1] >= _LARGE and self.n_bits > PART:
@@ -138,7 +138,7 @@ class Segment:
             some = queries if len(rest) == n else np.ascontiguousarray(queries[:, rest])
             far, far_ids = np.empty((len(rest), k), np.int32), np.empty((len(rest), k), np.int64)
             args = self.words, self.starts, self.ids, alive, living, some
-            share(lambda a, b: nearest(*args, a, b, self.n_bits, far, far_ids), len(rest))
+            over_cores(lambda a, b: nearest(*args, a, b, self.n_bits, far, far_ids), len(rest))
             distances[rest], found[rest] = far, far_ids
         return distances, found
 
@@ -149,11 +149,13 @@ class Segment:
         living, alive = self._living(among)
         n = queries.shape[1]
         seen = np.zeros((n, radius + 1), np.int64)
-        share(lambda first, last: count_within(self.words, self.starts, alive, queries, first, last, radius, seen), n)
+        over_cores(
+            lambda first, last: count_within(self.words, self.starts, alive, queries, first, last, radius, seen), n
+        )
         offsets = np.concatenate([[0], np.cumsum(seen.sum(axis=1))])
         place = offsets[:-1, None] + np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(seen, axis=1)], axis=1)
         distances, found = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int64)
-        share(
+        over_cores(
             lambda first, last: collect_within(
                 self.words, self.starts, self.ids, living, queries, first, last, radius, place, distances, found
             ),

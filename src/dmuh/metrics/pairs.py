@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from dmuh.codes import Codes
 from dmuh.index.bits import as_words
 from dmuh.index.grouping import group, order_by
-from dmuh.index.sharing import share
 from dmuh.metrics.kernels import count_labelled_pairs, count_pairs, rank_in_order
+from dmuh.workers import over_cores
 
 _WORTH_GROUPING = 0.7  # share of distinct (code, labels) below which working on each once pays
 _SHORT_RUN = 16  # images with equal labels below which deciding relevance pair by pair is quicker
@@ -31,7 +31,7 @@ def count(query: Codes, database: Codes, wanted: Labels, given: Labels) -> tuple
     queries, asked = np.ascontiguousarray(queries[:, asking.first]), asked[asking.first]
     counts = np.zeros((len(asking), 2, query.n_bits + 1), np.int64)
     if len(database):
-        share(_pass_over(database, given, queries, asked, counts), len(asking))
+        over_cores(_pass_over(database, given, queries, asked, counts), len(asking))
     every = counts[asking.of]
     return every.sum(axis=1), every[:, 1]
 
@@ -74,7 +74,7 @@ def rank(
         )  # fmt: skip
 
     if len(database):
-        share(pass_over, len(query))
+        over_cores(pass_over, len(query))
     hits[:, ascending] = sorted_hits
     return counts.sum(axis=1), counts[:, 1], average, hits
 

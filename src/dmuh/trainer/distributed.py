@@ -21,7 +21,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dmuh.checks import summarise
 from dmuh.config import Config
 from dmuh.datasets import DATASETS, Dataset
 from dmuh.errors import ConfigError, DmuhError, PeerError, RunError
@@ -29,6 +28,7 @@ from dmuh.machine import place_in_group
 from dmuh.methods import METHODS, ShallowMethod
 from dmuh.network import choose_device
 from dmuh.protocols import Split
+from dmuh.protocols.checks import summarise
 from dmuh.runs import Run
 
 log = logging.getLogger(__name__)

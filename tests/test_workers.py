@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from dmuh.index import sharing
-from dmuh.index.sharing import share
+from dmuh import workers
+from dmuh.workers import over_cores
 
 
 @pytest.fixture(autouse=True, params=[1, 2, 3, 8])
 def cores(request, monkeypatch) -> int:
-    monkeypatch.setattr(sharing, "cores", lambda: request.param)
+    monkeypatch.setattr(workers, "cores", lambda: request.param)
     return int(request.param)
 
 
@@ -24,7 +24,7 @@ def marked(n: int) -> np.ndarray:
     def work(first: int, last: int) -> None:
         seen[first:last] += 1
 
-    share(work, n)
+    over_cores(work, n)
     return seen
 
 
@@ -37,7 +37,7 @@ def test_parts_are_worked_on_at_the_same_time(cores):
     if cores > (os.cpu_count() or 1):
         pytest.skip(f"this machine has fewer cores than {cores}")
     all_here = threading.Barrier(cores)
-    share(lambda _first, _last: all_here.wait(timeout=30), cores)
+    over_cores(lambda _first, _last: all_here.wait(timeout=30), cores)
     assert not all_here.broken
 
 
@@ -51,8 +51,8 @@ def test_an_error_in_any_part_reaches_the_caller_when_all_parts_are_over(bad):
         over.append(last - first)
 
     with pytest.raises(ValueError, match="bad"):
-        share(work, 100)
-    assert len(over) == min(sharing.cores(), 100) - 1
+        over_cores(work, 100)
+    assert len(over) == min(workers.cores(), 100) - 1
 
 
 def test_threads_may_share_their_work_at_the_same_time():
