@@ -211,3 +211,9 @@ def test_impossible_k_and_radius_are_refused(small):
         small.search(to_codes([1], 12), 0)
     with pytest.raises(InputError, match="radius must be at least 0, got -1"):
         small.within(to_codes([1], 12), -1)
+
+
+def test_an_index_says_what_it_holds(small):
+    assert repr(small) == "HammingIndex(4 codes of 12 bits)"
+    assert repr(HammingIndex()) == "HammingIndex(0 codes)"
+    assert repr(HammingIndex().add(Codes.from_outputs(np.ones((2500, 32))))) == "HammingIndex(2,500 codes of 32 bits)"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dmuh.datasets import Dataset
     from dmuh.encoder import Hasher
     from dmuh.images import OnBadImage
-    from dmuh.index import HammingIndex, MilvusIndex
+    from dmuh.index import Index
 
 Engine = Annotated[
     str | None,
@@ -253,9 +253,7 @@ def _encode_images(hasher: "Hasher", data: "Dataset", on_bad_image: str, workers
     return codes
 
 
-def _answers(
-    searched: "HammingIndex | MilvusIndex", queries: "Codes", k: int, radius: int | None
-) -> list[list[tuple[int, int]]]:
+def _answers(searched: "Index", queries: "Codes", k: int, radius: int | None) -> list[list[tuple[int, int]]]:
     """Return (distance, id) of the answers to each query."""
     if radius is None:
         matches = searched.search(queries, k)

@@ -1,7 +1,6 @@
 """HammingIndex: exact nearest codes by Hamming distance, in memory or memory-mapped."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,32 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
-from dmuh.errors import DtypeError, FormatError, InputError
+from dmuh.errors import FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
+from dmuh.index.base import (
+    Among,
+    Ids,
+    IdsLike,
+    Matches,
+    Neighbourhoods,
+    as_ids,
+    check_new,
+    check_present,
+    check_radius,
+    check_width,
+    chosen_ids,
+)
 from dmuh.index.bits import as_words
 from dmuh.index.segment import Segment
 
 _KIND, _VERSION = "dmuh index", 1
 _MERGE = 4  # a segment is merged with the one before it unless that is this many times its size
-
-IdsLike = NDArray[Any] | Sequence[int]
-
-
-@dataclass(frozen=True, eq=False)
-class Matches:
-    """The k nearest codes of each query, nearest first, equal distances by id: both arrays are (queries, k)."""
-
-    distances: NDArray[np.int32]
-    ids: NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Neighbourhoods:
-    """All codes within a radius of each query; those of query i stand at offsets[i]:offsets[i + 1]."""
-
-    offsets: NDArray[np.int64]
-    distances: NDArray[np.int32]
-    ids: NDArray[np.int64]
 
 
 class HammingIndex:
@@ -51,10 +44,13 @@ class HammingIndex:
         self._tables = tables
         self._n_bits: int | None = None
         self._segments: list[Segment] = []
-        self._sorted_ids: NDArray[np.int64] | None = np.empty(0, np.int64)  # None: to be made again
+        self._sorted_ids: Ids | None = np.empty(0, np.int64)  # None: to be made again
 
     def __len__(self) -> int:
         return sum(segment.n_living for segment in self._segments)
+
+    def __repr__(self) -> str:
+        return f"HammingIndex({len(self):,} codes{'' if self._n_bits is None else f' of {self._n_bits} bits'})"
 
     @property
     def n_bits(self) -> int | None:
@@ -62,7 +58,7 @@ class HammingIndex:
         return self._n_bits
 
     @property
-    def ids(self) -> NDArray[np.int64]:
+    def ids(self) -> Ids:
         """The ids in the index, ascending."""
         if self._sorted_ids is None:
             parts = [s.ids[s.living] if len(s.living) else s.ids for s in self._segments]
@@ -71,10 +67,8 @@ class HammingIndex:
 
     def add(self, codes: Codes) -> "HammingIndex":
         """Add codes; their ids must be new. Returns the index itself."""
-        self._check_width(codes)
-        known = codes.ids[_in_sorted(codes.ids, self.ids)]
-        if len(known):
-            raise InputError(f"id {known.min()} is in the index already ({len(known)} such ids): remove it first")
+        check_width(self._n_bits, codes)
+        check_new(codes.ids[_in_sorted(codes.ids, self.ids)])
         self._n_bits = codes.n_bits
         if len(codes):
             self._segments.append(Segment.build(as_words(codes), codes.ids, codes.n_bits))
@@ -87,9 +81,7 @@ class HammingIndex:
     def remove(self, ids: IdsLike) -> "HammingIndex":
         """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself."""
         gone = as_ids(ids)
-        missing = gone[~_in_sorted(gone, self.ids)]
-        if len(missing):
-            raise InputError(f"id {missing[0]} is not in the index ({len(missing)} such ids)")
+        check_present(gone[~_in_sorted(gone, self.ids)])
         if len(gone):
             kept = [segment.without(gone) for segment in self._segments]
             self._segments = [
@@ -100,15 +92,15 @@ class HammingIndex:
             self._sorted_ids = self.ids[~_in_sorted(self.ids, gone)]
         return self
 
-    def search(self, queries: Codes, k: int, *, among: IdsLike | NDArray[np.bool_] | None = None) -> Matches:
+    def search(self, queries: Codes, k: int, *, among: Among | None = None) -> Matches:
         """Return the k nearest codes of each query (all of them if there are fewer), ties by id.
 
         `among` leaves only some ids to be found: these ids, or a boolean mask over `ids`.
         """
         if k < 1:
             raise InputError(f"k must be at least 1, got {k}")
-        self._check_width(queries)
-        chosen = self._chosen(among)
+        check_width(self._n_bits, queries)
+        chosen = chosen_ids(among, self)
         words = as_words(queries)
         parts = [segment.search(words, k, chosen, self._tables) for segment in self._segments]
         empty = np.empty((len(queries), 0), np.int64)
@@ -119,14 +111,11 @@ class HammingIndex:
             distances, ids = np.take_along_axis(distances, order, axis=1), np.take_along_axis(ids, order, axis=1)
         return Matches(distances, ids)
 
-    def within(
-        self, queries: Codes, radius: int, *, among: IdsLike | NDArray[np.bool_] | None = None
-    ) -> Neighbourhoods:
+    def within(self, queries: Codes, radius: int, *, among: Among | None = None) -> Neighbourhoods:
         """Return every code at distance ≤ radius of each query, nearest first, ties by id; `among` as in `search`."""
-        if radius < 0:
-            raise InputError(f"radius must be at least 0, got {radius}")
-        self._check_width(queries)
-        chosen = self._chosen(among)
+        check_radius(radius)
+        check_width(self._n_bits, queries)
+        chosen = chosen_ids(among, self)
         words = as_words(queries)
         radius = min(radius, queries.n_bits)
         parts = [segment.within(words, radius, chosen) for segment in self._segments]
@@ -177,21 +166,6 @@ class HammingIndex:
             index._sorted_ids = None
         return index
 
-    def _chosen(self, among: IdsLike | NDArray[np.bool_] | None) -> NDArray[np.int64] | None:
-        if among is None:
-            return None
-        array = np.asarray(among)
-        if array.dtype != np.bool_:
-            return as_ids(array)
-        if array.shape != (len(self),):
-            raise InputError(f"a mask must have one entry for each of the {len(self)} ids, got shape {array.shape}")
-        chosen: NDArray[np.int64] = self.ids[array]
-        return chosen
-
-    def _check_width(self, codes: Codes) -> None:
-        if self._n_bits is not None and codes.n_bits != self._n_bits:
-            raise InputError(f"the index holds {self._n_bits}-bit codes, got {codes.n_bits}-bit ones")
-
 
 def _merged(segments: Sequence[Segment], n_bits: int) -> Segment:
     parts = [segment.expanded() for segment in segments]
@@ -199,15 +173,7 @@ def _merged(segments: Sequence[Segment], n_bits: int) -> Segment:
     return Segment.build(words, ids, n_bits)
 
 
-def as_ids(ids: IdsLike) -> NDArray[np.int64]:
-    """Return ids as an array, each once, ascending."""
-    array = np.unique(np.asarray(ids))
-    if array.size and array.dtype.kind not in "iu":
-        raise DtypeError(f"ids must be whole numbers, got {array.dtype}")
-    return array.astype(np.int64)
-
-
-def _in_sorted(values: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _in_sorted(values: Ids, ascending: Ids) -> NDArray[np.bool_]:
     """Return which values occur in an ascending array."""
     if not len(ascending):
         return np.zeros(len(values), bool)

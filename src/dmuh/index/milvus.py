@@ -18,7 +18,19 @@ from numpy.typing import NDArray
 
 from dmuh.codes import Codes
 from dmuh.errors import ConfigError, DataError, EngineError, InputError, MissingExtraError
-from dmuh.index.hamming import IdsLike, Matches, Neighbourhoods, as_ids
+from dmuh.index.base import (
+    Among,
+    Ids,
+    IdsLike,
+    Matches,
+    Neighbourhoods,
+    as_ids,
+    check_new,
+    check_present,
+    check_radius,
+    check_width,
+    chosen_ids,
+)
 
 Answer = TypeVar("Answer")
 _KINDS = ("BIN_FLAT", "BIN_IVF_FLAT")
@@ -95,7 +107,7 @@ class MilvusIndex:
         return self._n_bits
 
     @property
-    def ids(self) -> NDArray[np.int64]:
+    def ids(self) -> Ids:
         """The ids in the index, ascending."""
         found: list[int] = []
         if self._n_bits is not None:
@@ -108,7 +120,7 @@ class MilvusIndex:
                 pages.close()
         return np.sort(np.asarray(found, np.int64))
 
-    def known(self, ids: IdsLike) -> NDArray[np.int64]:
+    def known(self, ids: IdsLike) -> Ids:
         """Return which of these ids are in the index."""
         asked, found = as_ids(ids), [np.empty(0, np.int64)]
         if len(self):
@@ -122,9 +134,7 @@ class MilvusIndex:
     def add(self, codes: Codes, labels: Sequence[Sequence[str]] | None = None) -> "MilvusIndex":
         """Add codes, with the labels of each to search among; their ids must be new. Returns the index itself."""
         self._check(codes, labels)
-        known = self.known(codes.ids)
-        if len(known):
-            raise InputError(f"id {known.min()} is in the index already ({len(known)} such ids): remove it first")
+        check_new(self.known(codes.ids))
         return self._insert(codes, labels, np.arange(len(codes)))
 
     def add_missing(self, codes: Codes, labels: Sequence[Sequence[str]] | None = None) -> "MilvusIndex":
@@ -135,17 +145,13 @@ class MilvusIndex:
     def remove(self, ids: IdsLike) -> "MilvusIndex":
         """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself."""
         gone = as_ids(ids)
-        missing = np.setdiff1d(gone, self.known(gone))
-        if len(missing):
-            raise InputError(f"id {missing[0]} is not in the index ({len(missing)} such ids)")
+        check_present(np.setdiff1d(gone, self.known(gone)))
         for first in range(0, len(gone), _IDS):
             with self._asking():
                 self._client.delete(self._name, ids=gone[first : first + _IDS].tolist(), timeout=self._timeout)
         return self
 
-    def search(
-        self, queries: Codes, k: int, *, among: IdsLike | NDArray[np.bool_] | None = None, label: str | None = None
-    ) -> Matches:
+    def search(self, queries: Codes, k: int, *, among: Among | None = None, label: str | None = None) -> Matches:
         """Return the k nearest codes of each query (all of them if there are fewer), ties by id.
 
         `among` leaves only some ids to be found: these ids, or a boolean mask over `ids`; `label` those that have it.
@@ -157,12 +163,9 @@ class MilvusIndex:
         found = np.array([row[:width] for row in rows], np.int64).reshape(len(queries), width, 2)
         return Matches(found[:, :, 0].astype(np.int32), found[:, :, 1])
 
-    def within(
-        self, queries: Codes, radius: int, *, among: IdsLike | NDArray[np.bool_] | None = None
-    ) -> Neighbourhoods:
+    def within(self, queries: Codes, radius: int, *, among: Among | None = None) -> Neighbourhoods:
         """Return every code at distance ≤ radius of each query, nearest first, ties by id; `among` as in `search`."""
-        if radius < 0:
-            raise InputError(f"radius must be at least 0, got {radius}")
+        check_radius(radius)
         rows = self._ask(queries, _MOST, {"nprobe": self._lists, "radius": radius + 1}, among, None)
         if any(len(row) == _MOST for row in rows):
             raise InputError(
@@ -192,12 +195,12 @@ class MilvusIndex:
         queries: Codes,
         most: int,
         parameters: dict[str, int],
-        among: IdsLike | NDArray[np.bool_] | None,
+        among: Among | None,
         label: str | None,
     ) -> list[list[tuple[int, int]]]:
         """Return up to `most` pairs (distance, id) for each query, in their order."""
-        self._check_width(queries)
-        chosen = self._chosen(among)
+        check_width(self._n_bits, queries)
+        chosen = chosen_ids(among, self)
         if self._n_bits is None or not len(queries) or (chosen is not None and not len(chosen)):
             return [[] for _ in range(len(queries))]
         conditions = [] if label is None else [f"array_contains(labels, {json.dumps(label)})"]
@@ -216,17 +219,8 @@ class MilvusIndex:
                 )
         return [sorted({(round(hit["distance"]), int(hit["id"])) for hit in hits}) for hits in found]
 
-    def _chosen(self, among: IdsLike | NDArray[np.bool_] | None) -> NDArray[np.int64] | None:
-        if among is None or np.asarray(among).dtype != np.bool_:
-            return None if among is None else as_ids(among)
-        mask, ids = np.asarray(among), self.ids
-        if mask.shape != ids.shape:
-            raise InputError(f"a mask must have one entry for each of the {len(ids)} ids, got shape {mask.shape}")
-        chosen: NDArray[np.int64] = ids[mask]
-        return chosen
-
     def _check(self, codes: Codes, labels: Sequence[Sequence[str]] | None) -> None:
-        self._check_width(codes)
+        check_width(self._n_bits, codes)
         if labels is not None and len(labels) != len(codes):
             raise InputError(f"labels must be as many as the codes, {len(codes)}, got {len(labels)}")
 
@@ -285,10 +279,6 @@ class MilvusIndex:
                 f"the collection {self._name} of {self._where} holds the codes of another index: give another address"
             )
         return int(found[1])
-
-    def _check_width(self, codes: Codes) -> None:
-        if self._n_bits is not None and codes.n_bits != self._n_bits:
-            raise InputError(f"the index holds {self._n_bits}-bit codes, got {codes.n_bits}-bit ones")
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

@@ -4,33 +4,18 @@ import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from dmuh.codes import Codes
 from dmuh.errors import RequestError
-from dmuh.index import HammingIndex, Matches
+from dmuh.index import HammingIndex, Searchable
 from dmuh.server.answers import code_json, image_json, shown_path
 from dmuh.server.catalogue import Catalogue, Row
 
 _LABELS = 64  # labels that have an index of their own at a time
 _FRAGMENTS = 16_384  # images whose part of an answer is kept, half a kilobyte each
-
-
-class Index(Protocol):
-    """What is needed of an index."""
-
-    def __len__(self) -> int: ...
-
-    def add(self, codes: Codes) -> Any:
-        """Add codes."""
-
-    def remove(self, ids: Sequence[int]) -> Any:
-        """Remove codes by id."""
-
-    def search(self, queries: Codes, k: int) -> Matches:
-        """Return the k nearest codes of each query, nearest first, ties by id."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +48,11 @@ class Searcher:
     `whole` is an index over the whole catalogue, where it shall not be one in memory.
     """
 
-    def __init__(self, catalogue: Catalogue, whole: Index | None = None) -> None:
+    def __init__(self, catalogue: Catalogue, whole: Searchable | None = None) -> None:
         self._catalogue = catalogue
         self._n_bits = catalogue.n_bits
-        self._whole: Index = HammingIndex().add(catalogue.codes()) if whole is None else whole
-        self._by_label: OrderedDict[str, Index] = OrderedDict()
+        self._whole: Searchable = HammingIndex().add(catalogue.codes()) if whole is None else whole
+        self._by_label: OrderedDict[str, Searchable] = OrderedDict()
         self._fragments: dict[int, str] = {}  # a row never changes, and no id returns
         zero = Codes(np.zeros((1, -(-self._n_bits // 8)), np.uint8), self._n_bits)
         HammingIndex().add(zero).search(zero, 1)  # kernels are compiled before a request waits for them
@@ -154,7 +139,7 @@ class Searcher:
             del self._fragments[next(iter(self._fragments))]
         return known | read
 
-    def _labelled(self, label: str | None) -> Index:
+    def _labelled(self, label: str | None) -> Searchable:
         """Return the index of all images, or of those with a label."""
         if label is None:
             return self._whole

@@ -17,13 +17,14 @@ from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.encoder import Hasher
 from dmuh.errors import RequestError
 from dmuh.images import Pixels
+from dmuh.index import Searchable
 from dmuh.server.answers import image_json
 from dmuh.server.batcher import Batcher
 from dmuh.server.catalogue import Catalogue, Row
 from dmuh.server.decoding import Decoders
 from dmuh.server.metrics import Metrics
 from dmuh.server.pictures import Picture, Pictures
-from dmuh.server.searcher import Index, Search, Searcher
+from dmuh.server.searcher import Search, Searcher
 from dmuh.server.uploads import Upload
 from dmuh.server.writer import Addition, Change, Deletion, Writer
 
@@ -44,7 +45,7 @@ class Service:
         *,
         most_pixels: int,
         metrics: Metrics,
-        whole: Index | None = None,
+        whole: Searchable | None = None,
     ) -> None:
         self._model = hasher.about
         self._catalogue = catalogue

@@ -1,0 +1,114 @@
+"""What every index has in common: its interface, the results of a search, and the checks of what it is given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.codes import Codes
+from dmuh.errors import DtypeError, InputError
+
+Ids = NDArray[np.int64]
+IdsLike = NDArray[Any] | Sequence[int]
+Among = IdsLike | NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """The k nearest codes of each query, nearest first, equal distances by id: both arrays are (queries, k)."""
+
+    distances: NDArray[np.int32]
+    ids: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhoods:
+    """All codes within a radius of each query; those of query i stand at offsets[i]:offsets[i + 1]."""
+
+    offsets: Ids
+    distances: NDArray[np.int32]
+    ids: Ids
+
+
+class Searchable(Protocol):
+    """Codes that can be added to, removed from and searched: all that the service needs of an index."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, codes: Codes, /) -> Any:
+        """Add codes; their ids must be new."""
+
+    def remove(self, ids: Sequence[int], /) -> Any:
+        """Remove codes by id."""
+
+    def search(self, queries: Codes, k: int, /) -> Matches:
+        """Return the k nearest codes of each query, nearest first, equal distances by id."""
+
+
+class Index(Searchable, Protocol):
+    """The whole interface, of `HammingIndex` and `MilvusIndex` alike."""
+
+    @property
+    def n_bits(self) -> int | None:
+        """Length of the codes, None while nothing was ever added."""
+
+    @property
+    def ids(self) -> Ids:
+        """The ids in the index, ascending."""
+
+    def search(self, queries: Codes, k: int, /, *, among: Among | None = None) -> Matches:
+        """Return the k nearest codes of each query (all of them if there are fewer), equal distances by id.
+
+        `among` leaves only some ids to be found: these ids, or a boolean mask over `ids`.
+        """
+
+    def within(self, queries: Codes, radius: int, /, *, among: Among | None = None) -> Neighbourhoods:
+        """Return every code at distance ≤ radius of each query, nearest first, equal distances by id."""
+
+
+def as_ids(ids: IdsLike) -> Ids:
+    """Return ids as an array, each once, ascending."""
+    array = np.unique(np.asarray(ids))
+    if array.size and array.dtype.kind not in "iu":
+        raise DtypeError(f"ids must be whole numbers, got {array.dtype}")
+    return array.astype(np.int64)
+
+
+def chosen_ids(among: Among | None, index: Index) -> Ids | None:
+    """Return the ids that `among` leaves to be found, ascending, or None: all."""
+    if among is None:
+        return None
+    array = np.asarray(among)
+    if array.dtype != np.bool_:
+        return as_ids(array)
+    ids = index.ids
+    if array.shape != ids.shape:
+        raise InputError(f"a mask must have one entry for each of the {len(ids)} ids, got shape {array.shape}")
+    chosen: Ids = ids[array]
+    return chosen
+
+
+def check_width(n_bits: int | None, codes: Codes) -> None:
+    """Raise unless the codes have the length of those in the index; an index that never had any takes all."""
+    if n_bits is not None and codes.n_bits != n_bits:
+        raise InputError(f"the index holds {n_bits}-bit codes, got {codes.n_bits}-bit ones")
+
+
+def check_radius(radius: int) -> None:
+    """Raise unless the radius is a distance."""
+    if radius < 0:
+        raise InputError(f"radius must be at least 0, got {radius}")
+
+
+def check_new(known: Ids) -> None:
+    """Raise if any of the ids that are to be added is known already."""
+    if len(known):
+        raise InputError(f"id {known.min()} is in the index already ({len(known)} such ids): remove it first")
+
+
+def check_present(missing: Ids) -> None:
+    """Raise if any of the ids that are to be removed is missing."""
+    if len(missing):
+        raise InputError(f"id {missing[0]} is not in the index ({len(missing)} such ids)")
