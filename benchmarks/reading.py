@@ -18,7 +18,7 @@ import numpy as np
 from measuring import seconds, table
 from PIL import Image
 
-from dmuh.images import Augment, ImageReader, Images, Preprocess
+from dmuh.images import Augment, ImageReader, Images, Preprocess, Reading
 
 WIDTH, HEIGHT = 500, 375
 PREPROCESS = Preprocess(size=224, resize=256)
@@ -86,7 +86,7 @@ def main(n: int = 1_000, workers: int = 2, rounds: int = 3) -> None:
         }
         rows, timed = [], []
         for name, (images, size) in ways.items():
-            reader = opened.enter_context(ImageReader(images, PREPROCESS, workers=size))
+            reader = opened.enter_context(ImageReader(images, PREPROCESS, Reading(size)))
             first = seconds(lambda: next(reader.batches([np.arange(BATCH)])), 1)  # noqa: B023
             what = f"{n:,} JPEG files of {WIDTH} × {HEIGHT} to 224 px"
             rows.append({what: name, f"first {BATCH}": f"{first:.2f} s"})  # with the start of the workers

@@ -32,7 +32,7 @@ from dmuh.collection import Collection
 from dmuh.datasets import Dataset, one_hot
 from dmuh.encoder import Hasher, export_run
 from dmuh.errors import DmuhError
-from dmuh.images import ImageReader
+from dmuh.images import ImageReader, Reading
 from dmuh.index import HammingIndex
 from dmuh.methods import configure
 from dmuh.report.tables import read_results
@@ -130,7 +130,7 @@ def cases_of_shards(root: Path) -> Iterator[Case]:
         source = DatasetSource(noisy_images(n))
         made = begun(root / name, source, 2)
         for shard in range(2):
-            encode_shard(projecting_hasher(), source, made, shard, workers=0)
+            encode_shard(projecting_hasher(), source, made, shard, Reading(0))
     own = Shards(root / "one")
 
     def ask() -> Any:
@@ -227,7 +227,7 @@ def cases_of_features(root: Path) -> Iterator[Case]:
     data = noise_set(12)
 
     def rows(of: Any) -> Any:
-        with ImageReader(data.images, of.backbone.preprocess, workers=0) as reader:
+        with ImageReader(data.images, of.backbone.preprocess, Reading(0)) as reader:
             return ActivationCache(of, data).rows(np.arange(12), reader, mirror=False)[0].tolist()
 
     rows(network)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher
-from dmuh.images import Preprocess
+from dmuh.images import Preprocess, Reading
 from dmuh.shards import Manifest, Shards, encode_shard
 from dmuh.shards.sources import DatasetSource, Source
 
@@ -53,4 +53,4 @@ if __name__ == "__main__":
     images = DatasetSource(noisy_images(count))
     target = begun(path, images, total)
     for number in range(total):
-        encode_shard(projecting_hasher(pause), images, target, number, workers=0)
+        encode_shard(projecting_hasher(pause), images, target, number, Reading(0))

@@ -18,7 +18,7 @@ from dmuh.backbones import create_backbone
 from dmuh.datasets import Dataset, one_hot
 from dmuh.encoder.onnx_export import Lower, to_onnx
 from dmuh.errors import ImageError, InputError
-from dmuh.images import BadImages, ImageReader, read_pixels
+from dmuh.images import BadImages, ImageReader, Reading, read_pixels
 from dmuh.network import HashNetwork, MomentumCopy
 from dmuh.trainer import activations
 from dmuh.trainer.activations import ActivationCache, cache_folder, compute_outputs, open_inputs, uncounted
@@ -54,7 +54,7 @@ def refuse(what, total):
 
 def kept(network, data, positions, *, mirror=False, count=uncounted, **options):
     """Rows of all images, and which of these positions could not be read."""
-    with ImageReader(data.images, network.backbone.preprocess, **options) as reader:
+    with ImageReader(data.images, network.backbone.preprocess, Reading(**options)) as reader:
         return ActivationCache(network, data).rows(np.asarray(positions), reader, mirror=mirror, count=count)
 
 
@@ -304,7 +304,7 @@ def test_asked_for_by_two_at_once_every_row_is_computed_once(once):
 def opened(network, data, positions, *, keep=True, mirrored=(), on_bad_image="fail", bad=None, count=uncounted):
     return open_inputs(
         network, data, np.asarray(positions), keep=keep, mirrored=np.array(mirrored, np.int64),
-        on_bad_image=on_bad_image, bad=BadImages() if bad is None else bad, workers=0, count=count,
+        reading=Reading(0, on_bad_image, BadImages() if bad is None else bad, count),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher, export_run
-from dmuh.images import ImageReader, Preprocess
+from dmuh.images import ImageReader, Preprocess, Reading
 from dmuh.methods import METHODS, Objective, ShallowMethod, configure
 from dmuh.network import TorchNetwork, load_networks
 from dmuh.protocols import Split
@@ -82,7 +82,7 @@ def pixels_of(run: Run, data: Dataset) -> np.ndarray:
     """What the network takes: vectors, or images of its size in colour."""
     if data.vectors is not None:
         return data.vectors
-    with ImageReader(data.images, Preprocess(**run.load_model().metadata["preprocess"]), workers=0) as reader:
+    with ImageReader(data.images, Preprocess(**run.load_model().metadata["preprocess"]), Reading(0)) as reader:
         return np.concatenate([batch.pixels for batch in reader.batches([np.arange(len(data))])])
 
 

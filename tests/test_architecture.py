@@ -12,8 +12,8 @@ import pytest
 import dmuh
 
 SOURCE = Path(dmuh.__file__).parent
-ORDER = ["errors", "machine", "workers", "files", "documents", "config", "codes", "index", "metrics", "images",
-         "datasets", "protocols", "collection", "backbones", "network", "methods", "runs",
+ORDER = ["errors", "machine", "progress", "workers", "files", "documents", "config", "codes", "index", "metrics",
+         "images", "datasets", "protocols", "collection", "backbones", "network", "methods", "runs",
          "encoder", "trainer", "shards", "estimator", "bench", "report", "server",
          "cli"]  # fmt: skip
 WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "trainer",

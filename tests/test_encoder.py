@@ -1,4 +1,5 @@
 import shutil
+from contextlib import nullcontext
 
 import numpy as np
 import onnx
@@ -10,7 +11,7 @@ from dmuh import Hasher
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, DtypeError, FormatError, ImageError, InputError, RunError
 from dmuh.files import save_arrays
-from dmuh.images import BadImages, read_pixels
+from dmuh.images import Reading, read_pixels
 from dmuh.network import load_networks
 from dmuh.runs import Run
 from dmuh.trainer.evaluation import evaluate_run
@@ -150,7 +151,8 @@ def test_codes_have_ids_and_uncertainty(hasher, digits):
 
 def test_progress_is_told_of_every_image_also_of_those_that_cannot_be_read(hasher, digits):
     told = []
-    hasher.encode([*digits.images[:99], b"no image"], on_bad_image="skip", progress=told.append)
+    reading = Reading(on_bad_image="skip", progress=lambda *_: nullcontext(told.append))
+    hasher.encode([*digits.images[:99], b"no image"], reading=reading)
     assert len(told) > 1
     assert sum(told) == 100
 
@@ -159,9 +161,10 @@ def test_bad_images_are_fatal_or_left_out(hasher, digits):
     images = [digits.images[0], b"no image", digits.images[1]]
     with pytest.raises(ImageError, match="image 1: not an image"):
         hasher.encode(images)
-    bad = BadImages()
-    assert hasher.encode(images, on_bad_image="skip", bad=bad).ids.tolist() == [0, 2]
-    assert list(bad.reasons) == ["image 1"]
+    assert hasher.encode(images, on_bad_image="skip").ids.tolist() == [0, 2]
+    reading = Reading()
+    assert hasher.encode(images, on_bad_image="skip", reading=reading).ids.tolist() == [0, 2]
+    assert list(reading.bad.reasons) == ["image 1"]
     with pytest.raises(DtypeError, match="must be uint8, got float64"):
         hasher.encode([np.zeros((8, 8))])
     with pytest.raises(InputError, match="shape"):

@@ -16,7 +16,7 @@ from PIL import Image
 
 from dmuh.config import TrainingSettings
 from dmuh.errors import DataError, DtypeError, ImageError, InputError
-from dmuh.images import AUGMENTS, BadImages, ImageReader, Preprocess, find_images, read_pixels
+from dmuh.images import AUGMENTS, BadImages, ImageReader, Preprocess, Reading, find_images, read_pixels
 from dmuh.images.augment import Colours, draw_changes, recoloured
 
 PLAIN = Preprocess(size=8, resize=8)
@@ -182,7 +182,7 @@ def offsets(pixels, image):
 
 def read_all(sources, batches, *, workers=0, **options):
     """All pixels by position."""
-    with ImageReader(sources, CROPPED, workers=workers) as reader:
+    with ImageReader(sources, CROPPED, Reading(workers)) as reader:
         return by_position(reader.batches([np.array(batch, np.int64) for batch in batches], **options))
 
 
@@ -423,7 +423,7 @@ def mixed(tmp_path):
 @pytest.mark.parametrize("workers", [0, 3])
 @pytest.mark.parametrize(("positions", "name"), [([0, 1, 2], r"bad\.png: broken image"), ([3, 4], "image 4: ")])
 def test_fail_names_the_unreadable_image_and_the_way_around_it(mixed, positions, name, workers):
-    with ImageReader(mixed, PLAIN, workers=workers) as reader:
+    with ImageReader(mixed, PLAIN, Reading(workers)) as reader:
         with pytest.raises(ImageError, match=f"{name}.*on_bad_image=skip"):
             list(reader.batches([np.array(positions)]))
         assert len(by_position(reader.batches([np.array([0, 2])]))) == 2  # the reader is as good as before
@@ -433,7 +433,7 @@ def test_fail_names_the_unreadable_image_and_the_way_around_it(mixed, positions,
 def test_skip_leaves_unreadable_images_out_and_notes_each_once(mixed, workers):
     bad = BadImages()
     batches = [np.array(b) for b in ([5, 4, 3], [1], [2, 1, 0])]
-    with ImageReader(mixed, PLAIN, on_bad_image="skip", bad=bad, workers=workers) as reader:
+    with ImageReader(mixed, PLAIN, Reading(workers, "skip", bad)) as reader:
         read = list(reader.batches(batches))
     assert [batch.positions.tolist() for batch in read] == [[5, 3], [], [2, 0]]
     assert [batch.pixels.shape for batch in read] == [(2, 8, 8, 3), (0, 8, 8, 3), (2, 8, 8, 3)]
@@ -467,7 +467,7 @@ def test_processes_read_files_to_the_same_pixels_epoch_after_epoch(files, worker
     sources = [str(file) for file in files] if as_text else files
     epochs = [{"augment": ALL, "seed": (3, epoch)} for epoch in range(2)] + [{}]
     before = multiprocessing.active_children()
-    with ImageReader(sources, CROPPED, workers=workers) as reader:
+    with ImageReader(sources, CROPPED, Reading(workers)) as reader:
         readers = []
         for options in epochs:
             assert equal(by_position(reader.batches(UNEVEN, **options)), read_all(files, UNEVEN, **options))
@@ -481,7 +481,7 @@ def test_processes_read_files_to_the_same_pixels_epoch_after_epoch(files, worker
 def test_threads_read_images_in_memory_to_the_same_pixels(files, kind):
     contents = [file.read_bytes() for file in files]
     sources = {"array": noise(40, side=24), "bytes": contents, "mixed": [*files[:39], contents[39]]}[kind]
-    with ImageReader(sources, CROPPED, workers=3) as reader:
+    with ImageReader(sources, CROPPED, Reading(3)) as reader:
         for options in ({"augment": ALL, "seed": (3, 0)}, {}):
             assert equal(by_position(reader.batches(UNEVEN, **options)), read_all(sources, UNEVEN, **options))
         assert not multiprocessing.active_children()
@@ -489,7 +489,7 @@ def test_threads_read_images_in_memory_to_the_same_pixels(files, kind):
 
 def test_two_walks_through_one_reader_do_not_disturb_each_other():
     sources = noise(40)
-    with ImageReader(sources, CROPPED, workers=2) as reader:
+    with ImageReader(sources, CROPPED, Reading(2)) as reader:
         pairs = list(zip(*(reader.batches(np.split(ORDER, 8), augment="crop", seed=(s,)) for s in (1, 2)), strict=True))
     for found, seed in zip(zip(*pairs, strict=True), (1, 2), strict=True):
         assert equal(by_position(found), read_all(sources, np.split(ORDER, 8), augment="crop", seed=(seed,)))
@@ -499,14 +499,14 @@ def test_processes_leave_unreadable_files_out_or_name_them(files, tmp_path):
     (tmp_path / "half.jpg").write_bytes(files[0].read_bytes()[:200])
     sources, bad = [*files[:5], tmp_path / "half.jpg", *files[5:], tmp_path / "none.jpg"], BadImages()
     batches = [np.arange(21), np.arange(21, 42)]
-    with ImageReader(sources, CROPPED, workers=2, on_bad_image="skip", bad=bad) as reader:
+    with ImageReader(sources, CROPPED, Reading(2, "skip", bad)) as reader:
         first, second = reader.batches(batches)
     assert first.positions.tolist() == [n for n in range(21) if n != 5]
     assert second.positions.tolist() == list(range(21, 41))
     assert equal(by_position([first, second]), read_all(sources, [[n for n in range(41) if n != 5]]))
     assert list(bad.reasons) == [str(tmp_path / "half.jpg"), str(tmp_path / "none.jpg")]
     assert bad.reasons[str(tmp_path / "none.jpg")] == f"{tmp_path / 'none.jpg'}: the file does not exist"
-    with ImageReader(sources, CROPPED, workers=2) as reader:
+    with ImageReader(sources, CROPPED, Reading(2)) as reader:
         read = reader.batches([np.arange(5), *batches])
         assert next(read).positions.tolist() == [0, 1, 2, 3, 4]
         with pytest.raises(ImageError, match=r"half\.jpg: broken image .*on_bad_image=skip"):
@@ -514,7 +514,7 @@ def test_processes_leave_unreadable_files_out_or_name_them(files, tmp_path):
 
 
 def test_a_killed_worker_is_one_sentence(files):
-    with ImageReader(files, CROPPED, workers=1) as reader:
+    with ImageReader(files, CROPPED, Reading(1)) as reader:
         read = reader.batches(itertools.repeat(np.arange(40)))
         next(read)
         os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
@@ -550,7 +550,7 @@ def test_reading_ahead_is_bounded_and_ends_when_nobody_wants_more(workers):
             taken += 1
             yield np.arange(n, n + 10)
 
-    with ImageReader(sources, PLAIN, workers=workers) as reader:
+    with ImageReader(sources, PLAIN, Reading(workers)) as reader:
         read = reader.batches(batches())
         for done in range(1, 6):
             next(read)
@@ -563,7 +563,7 @@ def test_reading_ahead_is_bounded_and_ends_when_nobody_wants_more(workers):
 
 def test_an_error_of_whoever_takes_the_batches_ends_the_reading(files):
     def take():
-        with ImageReader(files, PLAIN, workers=1) as reader:
+        with ImageReader(files, PLAIN, Reading(1)) as reader:
             for batch in reader.batches(itertools.repeat(np.arange(40))):
                 raise KeyError(len(batch.positions))
 
@@ -575,17 +575,17 @@ def test_an_error_of_whoever_takes_the_batches_ends_the_reading(files):
 def test_a_reader_without_workers_needs_no_entering_and_one_with_workers_does():
     assert len(by_position(ImageReader(noise(4), CROPPED).batches([np.arange(4)]))) == 4
     with pytest.raises(RuntimeError, match="has to be entered"):
-        list(ImageReader(noise(4), CROPPED, workers=1).batches([np.arange(4)]))
+        list(ImageReader(noise(4), CROPPED, Reading(1)).batches([np.arange(4)]))
 
 
 SCRIPT = """
 import itertools, sys
 import numpy as np
-from dmuh.images import ImageReader, Preprocess
+from dmuh.images import ImageReader, Preprocess, Reading
 
 print(__name__, flush=True)  # no `if` around it: a process that ran it again would show
 try:
-    with ImageReader(sys.argv[1:], Preprocess(8, 8), workers=2) as reader:
+    with ImageReader(sys.argv[1:], Preprocess(8, 8), Reading(2)) as reader:
         for n, batch in enumerate(reader.batches(itertools.repeat(np.arange(40)))):
             if n == 1:
                 print("reading", flush=True)

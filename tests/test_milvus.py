@@ -21,6 +21,7 @@ from commands import dmuh, refused
 from dmuh.codes import Codes
 from dmuh.collection import Collection
 from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
+from dmuh.images import Reading
 from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.shards import encode_shard
 from dmuh.shards.sources import DatasetSource
@@ -273,7 +274,7 @@ def test_shards_are_loaded_one_by_one_and_a_load_that_broke_off_goes_on(opened, 
     source = DatasetSource(noisy_images(60))
     shards = begun(tmp_path / "shards", source, 3)
     for shard in range(3):
-        encode_shard(projecting_hasher(), source, shards, shard, workers=0)
+        encode_shard(projecting_hasher(), source, shards, shard, Reading(0))
     index = opened()
     insert, sent = index._client.insert, []
 

@@ -14,7 +14,7 @@ from commands import dmuh, refused
 from dmuh.collection import Collection
 from dmuh.datasets import load_images
 from dmuh.errors import ConfigError, DataError, FormatError, MissingExtraError, RunError
-from dmuh.images import BadImages
+from dmuh.images import Reading
 from dmuh.index import HammingIndex
 from dmuh.shards import Shards, encode_shard, own_shards, parse_shard
 from dmuh.shards.sources import DatasetSource, ListSource, TarSource, open_source
@@ -27,10 +27,10 @@ parquet = needs("pyarrow", "scale", "pyarrow.parquet")
 PROGRAM = [sys.executable, str(Path(__file__).with_name("sharded.py"))]
 
 
-def encode_all(folder, source, shards, **options):
+def encode_all(folder, source, shards, reading=None):
     made = begun(folder, source, shards)
     for shard in made.missing():
-        encode_shard(projecting_hasher(), source, made, shard, workers=0, **options)
+        encode_shard(projecting_hasher(), source, made, shard, reading or Reading(0))
     return made.merge()
 
 
@@ -83,7 +83,7 @@ def test_killed_at_random_nothing_is_twice_and_nothing_missing(n, shards, second
 def test_what_is_there_is_left_alone_and_what_is_missing_is_named(tmp_path):
     source = DatasetSource(noisy_images(30))
     made = begun(tmp_path, source, 4)
-    encode_shard(projecting_hasher(), source, made, 2, workers=0)
+    encode_shard(projecting_hasher(), source, made, 2, Reading(0))
     before = made.file(2, 4).stat().st_mtime_ns
     assert made.missing() == [0, 1, 3]
     with pytest.raises(DataError, match="misses 3 of 4 shards, the first is 1"):
@@ -190,14 +190,14 @@ def tars(tmp_path) -> list[Path]:
 
 
 def test_tar_files(tars, tmp_path):
-    bad = BadImages()
-    codes = encode_all(tmp_path / "out", TarSource(tars), 2, on_bad_image="skip", bad=bad)
+    reading = Reading(0, "skip")
+    codes = encode_all(tmp_path / "out", TarSource(tars), 2, reading)
     wanted = projecting_hasher().encode(noisy_images(5).images)[[0, 1, 2, 4]]
     assert codes.ids.tolist() == [0, 1, 2, 4, 2**32, 2**32 + 1, 2**32 + 2, 2**32 + 4]
     np.testing.assert_array_equal(codes.bits, np.concatenate([wanted.bits] * 2))
     item = Collection(tmp_path / "out").items()[2**32]
     assert (item.path, item.labels) == (f"{tars[1]}/train/000.png", ["cat"])
-    assert len(bad) == 1
+    assert len(reading.bad) == 1
     tars[0].write_bytes(b"no tar")
     with pytest.raises(DataError, match="not a tar file"):
         list(TarSource(tars).pieces(0, 1))

@@ -13,7 +13,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from dmuh import Hasher
-from dmuh.images import BadImages, Preprocess
+from dmuh.images import Preprocess, Reading
 from dmuh.server.api import create_app
 from dmuh.server.decoding import Decoders
 from dmuh.server.filling import Place, compare_folder, take_images
@@ -28,7 +28,7 @@ def client_of(hasher: Hasher, root: Path, state: Path, engine: str | None = None
     """Serve the images of a folder in this process; Milvus searches if an address of it is given."""
     place, own, metrics = Place(state), Limits(**limits), Metrics()
     with place.open(hasher) as catalogue:
-        take_images(catalogue, root, compare_folder(catalogue, root), hasher, BadImages())
+        take_images(catalogue, root, compare_folder(catalogue, root), hasher, Reading(on_bad_image="skip"))
         whole = None if engine is None else FollowingIndex(engine, catalogue)
         service = Service(hasher, catalogue, root, place.added, most_pixels=own.pixels, metrics=metrics, whole=whole)
         try:

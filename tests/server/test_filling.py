@@ -14,7 +14,7 @@ from dmuh.collection import Collection
 from dmuh.datasets import Dataset
 from dmuh.datasets.folder import load_folder, write_folder
 from dmuh.errors import ConfigError, DataError
-from dmuh.images import BadImages
+from dmuh.images import Reading
 from dmuh.server.filling import Place, compare_folder, take_collection, take_images
 
 
@@ -23,10 +23,10 @@ def paths(catalogue):
 
 
 def take(catalogue, root, hasher):
-    bad = BadImages()
+    reading = Reading(on_bad_image="skip")
     new = compare_folder(catalogue, root)
-    take_images(catalogue, root, new, hasher, bad)
-    return [str(image.path) for image in new], bad
+    take_images(catalogue, root, new, hasher, reading)
+    return [str(image.path) for image in new], reading.bad
 
 
 def test_a_folder_is_taken_once_and_its_changes_later(folder, digit_hasher, tmp_path):

@@ -1,6 +1,6 @@
 """Does the uncertainty of a run mean anything? What its queries say, set beside the plain margin |h|."""
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from scipy.stats import rankdata
 from dmuh.datasets import Dataset
 from dmuh.encoder.onnx_export import Both, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
-from dmuh.images import BadImages, ImageReader, OnBadImage
+from dmuh.images import ImageReader, Reading
 from dmuh.network import HashNetwork, TorchNetwork, choose_device, load_networks
 from dmuh.runs import Run
 from dmuh.trainer import config_of
@@ -37,7 +37,7 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     network, doubt = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
         network, dataset, split.query, keep=config.network.freeze == "all", mirrored=split.query[:0],
-        on_bad_image=cast(OnBadImage, config.data.on_bad_image), bad=BadImages(), workers=config.training.workers,
+        reading=Reading.by(config),
     ) as inputs:  # fmt: skip
         seen = compute_outputs(network, doubt, inputs, split.query)
     precision = np.array(run.evaluation()["average_precision"])  # of the queries that could be read, as `seen` are
@@ -110,7 +110,7 @@ def _flips(network: HashNetwork, dataset: Dataset, positions: NDArray[np.int64],
     flips = np.zeros(bits.shape)
     batches = [positions[n : n + 64] for n in range(0, len(positions), 64)]
     done = 0
-    with ImageReader(dataset.images, network.backbone.preprocess, workers=0) as reader:
+    with ImageReader(dataset.images, network.backbone.preprocess, Reading(0)) as reader:
         for batch in reader.batches(batches):
             n = len(batch.positions)
             padded = np.pad(batch.pixels, ((0, 0), (step, step), (step, step), (0, 0)), mode="edge")

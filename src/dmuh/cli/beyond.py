@@ -7,6 +7,7 @@ from dmuh.cli.console import counting_bar, say, say_json, warn
 from dmuh.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dmuh.images import Reading
     from dmuh.index import MilvusIndex
     from dmuh.shards.sources import Source
 
@@ -18,14 +19,12 @@ def encode_shards(
     *,
     shards: int | None,
     shard: str | None,
-    on_bad_image: str,
-    workers: int | None,
+    reading: "Reading",
     on_ray: bool,
     as_json: bool,
 ) -> None:
     """Encode the shards that are this process's and not there yet, or have a cluster encode them."""
     from dmuh.encoder import Hasher
-    from dmuh.images import BadImages
     from dmuh.shards import Manifest, Shards, encode_shard, own_shards, parse_shard
     from dmuh.shards.cluster import encode_on_ray, find_ray
 
@@ -35,21 +34,20 @@ def encode_shards(
         raise ConfigError(f"--shard {shard} and --shards {shards} do not agree: give one of them")
     if on_ray:
         find_ray()
-        if workers is not None:
+        if reading.workers is not None:
             raise ConfigError("--workers is for this machine: the actors of --ray read their images themselves")
     mine = [chosen[0]] if chosen else own_shards(total)
     hasher = Hasher.load(run)
-    folder, bad = Shards(out), BadImages()
+    folder = Shards(out)
     folder.begin(Manifest(str(run.absolute()), hasher.digest, hasher.n_bits, source.digest(), total))
-    with counting_bar(f"encoding {len(mine)} of {total} shards", None) as progress:
-        how: dict[str, Any] = {"on_bad_image": on_bad_image, "bad": bad, "progress": progress}
+    with reading.under_one_bar(f"encoding {len(mine)} of {total} shards", None) as shard_reading:
         if on_ray:
-            encode_on_ray(run.absolute(), source, Shards(out.absolute()), mine, **how)
+            encode_on_ray(run.absolute(), source, Shards(out.absolute()), mine, shard_reading)
         else:
             for number in mine:
-                encode_shard(hasher, source, folder, number, workers=workers, **how)
-    if len(bad):
-        warn(bad.summary())
+                encode_shard(hasher, source, folder, number, shard_reading)
+    if len(reading.bad):
+        warn(reading.bad.summary())
     missing = folder.missing()
     result: dict[str, Any] = {"shards": str(out), "done": [number + 1 for number in mine], "missing": len(missing)}
     if as_json:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from dmuh.progress import Bar
+from dmuh.progress import counting_bar as counting_bar
 
+if TYPE_CHECKING:
     from dmuh.bench import State as GridState
     from dmuh.trainer import Progress as TrainingProgress
 
@@ -49,16 +50,9 @@ def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none") -
 
 
 @contextmanager
-def counting_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar with a rate and the time left, on a terminal; yields what is to be told the images done."""
-    with _bar(what, total) as bar:
-        yield lambda n: _advance(bar, n)
-
-
-@contextmanager
 def training_bar() -> Iterator[Callable[["TrainingProgress"], None]]:
     """Show the training's bar: each loss term, mean uncertainty, validation MAP, images a second and the time left."""
-    bar = _bar("training", None)
+    bar = Bar("training")
 
     def report(step: "TrainingProgress") -> None:
         bar.start()  # at the first step: what comes before it has a bar of its own
@@ -67,10 +61,9 @@ def training_bar() -> Iterator[Callable[["TrainingProgress"], None]]:
             parts.append(f"u {step.uncertainty:.4f}")
         if step.validation_map is not None:
             parts.append(f"val MAP {step.validation_map:.4f}")
-        if bar.tasks[0].total is None:  # a resumed run has done some epochs already
-            done = (step.epoch - 1) * step.images_per_epoch
-            bar.update(bar.tasks[0].id, total=step.epochs * step.images_per_epoch, completed=done)
-        _advance(bar, step.images, "  ".join(parts))
+        if bar.total is None:  # a resumed run has done some epochs already
+            bar.set((step.epoch - 1) * step.images_per_epoch, step.epochs * step.images_per_epoch)
+        bar.advance(step.images, "  ".join(parts))
 
     try:
         yield report
@@ -81,15 +74,14 @@ def training_bar() -> Iterator[Callable[["TrainingProgress"], None]]:
 @contextmanager
 def grid_bar() -> Iterator[Callable[["GridState"], None]]:
     """Show how many runs of a grid are done, which are being made, and the time left."""
-    with _bar("runs", None, with_time_left=False) as bar:
-        task = bar.tasks[0].id
+    with Bar("runs", with_time_left=False) as bar:
 
         def report(state: "GridState") -> None:
             parts = [f"{round(state.seconds_left / 60)} min left"]
             parts += [f"{name} {done}/{epochs}" for name, done, epochs in state.running]
             if state.failed:
                 parts.insert(0, f"{state.failed} failed")
-            bar.update(task, completed=state.done, total=state.total, note="  ".join(parts))
+            bar.set(state.done, state.total, "  ".join(parts))
 
         yield report
 
@@ -97,41 +89,16 @@ def grid_bar() -> Iterator[Callable[["GridState"], None]]:
 @contextmanager
 def download_bar() -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar in bytes once there are some; yields what is to be told how many have come, and of how many."""
-    with _bar("downloading", None, in_bytes=True) as bar:
-        task = bar.tasks[0].id
-        bar.update(task, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+    bar = Bar("downloading", in_bytes=True)
 
+    def report(done: int, total: int | None) -> None:
+        bar.start()
+        bar.set(done, total)
 
-def _bar(what: str, total: int | None, in_bytes: bool = False, with_time_left: bool = True) -> "Progress":
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        DownloadColumn() if in_bytes else MofNCompleteColumn(),
-        TransferSpeedColumn() if in_bytes else TextColumn("{task.fields[rate]}"),
-        *([TimeRemainingColumn()] if with_time_left else []),
-        TextColumn("{task.fields[note]}"),
-    )
-    console = Console(stderr=True)
-    bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
-    bar.add_task(what, total=total, rate="", note="")
-    return bar
-
-
-def _advance(bar: "Progress", n: int, note: str = "") -> None:
-    speed = bar.tasks[0].speed
-    bar.update(bar.tasks[0].id, advance=n, rate="" if speed is None else f"{speed:,.0f}/s", note=note)
+    try:
+        yield report
+    finally:
+        bar.stop()
 
 
 def warn(text: str) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dmuh.codes import Codes
     from dmuh.datasets import Dataset
     from dmuh.encoder import Hasher
-    from dmuh.images import OnBadImage
+    from dmuh.images import Reading
     from dmuh.index import Index
 
 Engine = Annotated[
@@ -58,18 +58,8 @@ def encode(
 
         images = [path.absolute() for path in images] if on_ray else images  # actors run in folders of their own
         source = open_source(images) or DatasetSource(_load(images, options))
-        bad_image = options.get("on_bad_image", "fail")
-        encode_shards(
-            run,
-            source,
-            out,
-            shards=shards,
-            shard=shard,
-            on_bad_image=bad_image,
-            workers=workers,
-            on_ray=on_ray,
-            as_json=as_json,
-        )
+        reading = _reading(on_bad_image, workers)
+        encode_shards(run, source, out, shards=shards, shard=shard, reading=reading, on_ray=on_ray, as_json=as_json)
         return
     codes = _encode(run, images, out, options, workers)
     result = {"codes": str(out), "images": len(codes), "n_bits": codes.n_bits}
@@ -153,7 +143,7 @@ def search(
     if hasher.digest != digest:
         raise DataError(f"{index_folder} was made by another model than {model or path}: index the images again")
     data = load_images(images) if hasher.takes_images else _vectors(images)
-    queries = _encode_images(hasher, data, on_bad_image or "fail")
+    queries = _encode_images(hasher, data, _reading(on_bad_image))
     answers = _answers(searched, queries, k, radius)
     items = collection.items(id_ for answer in answers for _, id_ in answer)
     unsure, percentiles = queries.image_uncertainty, whole.uncertainty_percentiles() if whole.exists else None
@@ -200,7 +190,7 @@ def _encode(run: Path, images: list[Path], out: Path, options: dict[str, Any], w
 
     data = _load(images, options)
     hasher = Hasher.load(run)
-    codes = _encode_images(hasher, data, options.get("on_bad_image", "fail"), workers)
+    codes = _encode_images(hasher, data, _reading(options.get("on_bad_image"), workers))
     Collection(out).write(codes, data, run, hasher.digest)
     return codes
 
@@ -234,22 +224,17 @@ def _vectors(sources: list[Path]) -> "Dataset":
     return load_features(sources[0])
 
 
-def _encode_images(hasher: "Hasher", data: "Dataset", on_bad_image: str, workers: int | None = None) -> "Codes":
-    from dmuh.images import BadImages
+def _reading(on_bad_image: str | None, workers: int | None = None) -> "Reading":
+    """Return how images are read by these flags, with a bar."""
+    from dmuh.images import OnBadImage, Reading
 
-    if on_bad_image not in ("fail", "skip"):
-        raise ConfigError(f"--on-bad-image must be fail or skip, got {on_bad_image!r}")
-    bad = BadImages()
-    with console.counting_bar("encoding", len(data)) as progress:
-        codes = hasher.encode(
-            data.images,
-            on_bad_image=cast("OnBadImage", on_bad_image),
-            bad=bad,
-            workers=workers,
-            progress=progress,
-        )
-    if len(bad):
-        warn(bad.summary())
+    return Reading(workers, cast(OnBadImage, on_bad_image or "fail"), progress=console.counting_bar)
+
+
+def _encode_images(hasher: "Hasher", data: "Dataset", reading: "Reading") -> "Codes":
+    codes = hasher.encode(data.images, reading=reading)
+    if len(reading.bad):
+        warn(reading.bad.summary())
     return codes
 
 

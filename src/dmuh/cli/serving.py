@@ -151,7 +151,7 @@ def _service(
     from dmuh.collection import Collection
     from dmuh.encoder import Hasher
     from dmuh.files import locked
-    from dmuh.images import BadImages
+    from dmuh.images import Reading
     from dmuh.server import filling
     from dmuh.server.following import FollowingIndex
     from dmuh.server.service import Service
@@ -174,12 +174,10 @@ def _service(
         if index is not None:
             root = filling.take_collection(catalogue, Collection(index), hasher)
         else:
-            root, bad = cast(Path, images), BadImages()
-            new = filling.compare_folder(catalogue, root)
-            with console.counting_bar("encoding", len(new)) as progress:
-                filling.take_images(catalogue, root, new, hasher, bad, progress)
-            if len(bad):
-                warn(bad.summary())
+            root, reading = cast(Path, images), Reading(on_bad_image="skip", progress=console.counting_bar)
+            filling.take_images(catalogue, root, filling.compare_folder(catalogue, root), hasher, reading)
+            if len(reading.bad):
+                warn(reading.bad.summary())
         with ExitStack() as opened:
             whole = None if engine is None else opened.enter_context(closing(FollowingIndex(engine, catalogue)))
             service = Service(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dmuh.cli import console
-from dmuh.cli.console import say, say_json, warn
+from dmuh.cli.console import say, say_json
 from dmuh.errors import ConfigError, DataError, DmuhError, needs_torch
 from dmuh.machine import place_in_group
 
@@ -205,14 +205,9 @@ def _train(settings: "Config", run: "Run", images: "Dataset", resume: bool) -> N
 
 
 def _evaluate(run: "Run", images: "Dataset", **rules: Any) -> "Evaluation":
-    from dmuh.images import BadImages
     from dmuh.trainer.evaluation import evaluate_run
 
-    bad = BadImages()
-    evaluation = evaluate_run(run, images, bad=bad, count=console.counting_bar, **rules)
-    if len(bad):
-        warn(bad.summary())
-    return evaluation
+    return evaluate_run(run, images, count=console.counting_bar, **rules)
 
 
 def _evaluate_run(path: Path, data: Path | None, rules: dict[str, Any]) -> "Metrics":

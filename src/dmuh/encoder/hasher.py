@@ -2,7 +2,8 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +16,7 @@ from dmuh.encoder.bundle import Bundle
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, InputError, MissingExtraError, needs_torch
 from dmuh.files import ArrayFile, write_text, written_whole
-from dmuh.images import BadImages, ImageLike, ImageReader, Images, OnBadImage, Pixels, Preprocess
+from dmuh.images import ImageLike, ImageReader, Images, OnBadImage, Pixels, Preprocess, Reading
 from dmuh.runs import Run
 
 if TYPE_CHECKING:
@@ -73,28 +74,30 @@ class Hasher:
         images: ImageLike | Images | NDArray[np.float32],
         *,
         ids: Sequence[int] | NDArray[np.int64] | None = None,
-        on_bad_image: OnBadImage = "fail",
-        bad: BadImages | None = None,
-        workers: int | None = None,
-        progress: Callable[[int], None] = lambda _: None,
+        on_bad_image: OnBadImage | None = None,
+        reading: Reading | None = None,
     ) -> Codes:
         """Return the codes of images: paths, Pillow images, file contents or uint8 arrays; one alone is fine too.
 
         A network for feature vectors takes a matrix float32 (n, n_features) instead. Ids are `ids` or positions; with
-        `on_bad_image="skip"` unreadable images are left out and noted in `bad`.
+        `on_bad_image="skip"` unreadable images are left out. `reading` has all that can be said of how images are read.
         """
+        how = reading or Reading()
+        if on_bad_image is not None:
+            how = replace(how, on_bad_image=on_bad_image)
         many = cast(Images, [images] if self._is_one(images) else images)
         if ids is not None and len(ids) != len(many):
             raise InputError(f"ids must be as many as the images, {len(many)}, got {len(ids)}")
         kept, outputs, unsure = [np.empty(0, np.int64)], [np.empty((0, self.n_bits), np.float32)], []
-        for positions, rows, n_asked in self._rows(many, on_bad_image, bad, workers):
-            if len(positions):
-                result = self._network.run(rows)
-                kept.append(positions)
-                outputs.append(result["outputs"])
-                if "uncertainty" in result:
-                    unsure.append(result["uncertainty"])
-            progress(n_asked)
+        with how.progress("encoding", len(many)) as advance:
+            for positions, rows, n_asked in self._rows(many, how):
+                if len(positions):
+                    result = self._network.run(rows)
+                    kept.append(positions)
+                    outputs.append(result["outputs"])
+                    if "uncertainty" in result:
+                        unsure.append(result["uncertainty"])
+                advance(n_asked)
         found = np.concatenate(kept)
         with_uncertainty = "uncertainty" in self._network.outputs
         return Codes.from_outputs(
@@ -117,7 +120,7 @@ class Hasher:
 
     def rows(self, images: Images) -> NDArray[Any]:
         """Return what the network takes for each image (n, …)."""
-        return np.concatenate([rows for _, rows, _ in self._rows(images, "fail", None, None)])
+        return np.concatenate([rows for _, rows, _ in self._rows(images, Reading())])
 
     def _is_one(self, images: object) -> bool:
         """Whether this is one image or vector rather than several."""
@@ -127,9 +130,7 @@ class Hasher:
             return images.ndim == 1
         return images.ndim == 2 or (images.ndim == 3 and images.shape[2] in (3, 4))
 
-    def _rows(
-        self, images: Images, on_bad_image: OnBadImage, bad: BadImages | None, workers: int | None
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], int]]:
+    def _rows(self, images: Images, reading: Reading) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], int]]:
         """Yield positions, what the network takes for them, and how many were asked for, batch by batch."""
         positions = np.arange(len(images), dtype=np.int64)
         batches = [positions[n : n + _BATCH] for n in range(0, len(positions), _BATCH)]
@@ -143,7 +144,7 @@ class Hasher:
             for batch in batches:
                 yield batch, np.asarray(vectors[batch], np.float32), len(batch)
             return
-        with ImageReader(images, self._preprocess, workers=workers, on_bad_image=on_bad_image, bad=bad) as reader:
+        with ImageReader(images, self._preprocess, reading) as reader:
             for read, asked in zip(reader.batches(batches), batches, strict=True):
                 yield read.positions, read.pixels, len(asked)
 

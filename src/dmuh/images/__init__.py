@@ -7,7 +7,8 @@ uint8, the network normalises them itself.
 
 from dmuh.images.augment import AUGMENTS, Augment, Preprocess
 from dmuh.images.pixels import FORMATS, SUFFIXES, ImageLike, Images, Pixels, find_images, name_of, read_pixels, upright
-from dmuh.images.reader import BadImages, Batch, ImageReader, OnBadImage
+from dmuh.images.reader import Batch, ImageReader
+from dmuh.images.reading import BadImages, OnBadImage, Reading
 
 __all__ = [
     "AUGMENTS",
@@ -22,6 +23,7 @@ __all__ = [
     "OnBadImage",
     "Pixels",
     "Preprocess",
+    "Reading",
     "find_images",
     "name_of",
     "read_pixels",

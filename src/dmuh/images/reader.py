@@ -5,10 +5,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +15,9 @@ from numpy.typing import NDArray
 from dmuh.errors import DataError, ImageError
 from dmuh.images.augment import Augment, Preprocess
 from dmuh.images.pixels import ImageLike, Images, Pixels, name_of, read_pixels
+from dmuh.images.reading import Reading
 from dmuh.machine import cores
 from dmuh.workers import process_pool
-
-OnBadImage = Literal["skip", "fail"]
 
 _AHEAD = 2  # batches read ahead
 _FEW = 500  # images that are read sooner than a worker has started
@@ -35,23 +33,6 @@ class Batch:
     pixels: Pixels
 
 
-@dataclass
-class BadImages:
-    """The images that could not be read so far, by name, each with the reason."""
-
-    reasons: dict[str, str] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.reasons)
-
-    def summary(self, most: int = 5) -> str:
-        """Return one sentence that counts and names them."""
-        shown = "; ".join(list(self.reasons.values())[:most])
-        more = f"; and {len(self) - most} more" if len(self) > most else ""
-        noun = "image was" if len(self) == 1 else "images were"
-        return f"{len(self)} unreadable {noun} skipped: {shown}{more}"
-
-
 @dataclass(frozen=True)
 class _Part:
     """What one task read: pixels (n, size, size, 3) of the images at `positions`, and why others failed, by name."""
@@ -64,25 +45,16 @@ class _Part:
 class ImageReader:
     """Reads batches of images ahead of their use; a context manager that keeps its workers from epoch to epoch.
 
-    Not given, `workers` are chosen by the number of images and cores; with 0 all is read in the calling thread. Files
-    are read by worker processes, which share no interpreter lock with the training; images in memory by threads, which
-    need not be sent them. An unreadable image ends the reading (`fail`) or is left out and noted in `bad` (`skip`).
+    `reading` says how. Files are read by worker processes, which share no interpreter lock with the training; images in
+    memory by threads, which need not be sent them.
     """
 
-    def __init__(
-        self,
-        images: Images,
-        preprocess: Preprocess,
-        *,
-        workers: int | None = None,
-        on_bad_image: OnBadImage = "fail",
-        bad: BadImages | None = None,
-    ) -> None:
+    def __init__(self, images: Images, preprocess: Preprocess, reading: Reading | None = None) -> None:
         self._images = images
         self._preprocess = preprocess
+        self._reading = reading or Reading()
+        workers = self._reading.workers
         self._workers = _enough_workers(len(images)) if workers is None else workers
-        self._on_bad_image = on_bad_image
-        self._bad = bad
         self._in_processes = False
         self._pool: Executor | None = None
 
@@ -157,10 +129,9 @@ class ImageReader:
         kept: list[int] = []
         for part in parts:
             for name, reason in part.reasons.items():
-                if self._on_bad_image == "fail":
+                if self._reading.on_bad_image == "fail":
                     raise ImageError(f"{reason} (on_bad_image=skip leaves such images out)")
-                if self._bad is not None:
-                    self._bad.reasons.setdefault(name, reason)
+                self._reading.bad.reasons.setdefault(name, reason)
             pixels[len(kept) : len(kept) + len(part.positions)] = part.pixels
             kept += part.positions
         return Batch(np.asarray(kept, np.int64), pixels[: len(kept)])

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -14,7 +14,7 @@ from dmuh.collection import Collection
 from dmuh.encoder import Hasher
 from dmuh.errors import ConfigError, DataError
 from dmuh.files import clear_torn
-from dmuh.images import BadImages, find_images
+from dmuh.images import Reading, find_images
 from dmuh.server.catalogue import Catalogue, Entry
 from dmuh.server.locating import NO_TEXT, as_path, as_text, inside_of, locate
 from dmuh.server.writer import is_own
@@ -200,24 +200,18 @@ def _look_through(root: Path) -> dict[str, Found]:
     return found
 
 
-def take_images(
-    catalogue: Catalogue,
-    root: Path,
-    images: Sequence[Found],
-    hasher: Hasher,
-    bad: BadImages,
-    progress: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Encode images of a folder and add them to the catalogue; those that cannot be read are left out.
+def take_images(catalogue: Catalogue, root: Path, images: Sequence[Found], hasher: Hasher, reading: Reading) -> None:
+    """Encode images of a folder and add them to the catalogue; `reading` says what unreadable ones do.
 
     An image's label is the first folder below the root.
     """
-    for first in range(0, len(images), _PART):
-        part = images[first : first + _PART]
-        codes = hasher.encode([root / image.path for image in part], on_bad_image="skip", bad=bad, progress=progress)
-        kept = [part[position] for position in codes.ids.tolist()]
-        entries = (Entry(str(own.path), _spelled(own.path.parts[:-1][:1]), stamp=own.stamp) for own in kept)
-        catalogue.add(entries, codes)
+    with reading.under_one_bar("encoding", len(images)) as part_reading:
+        for first in range(0, len(images), _PART):
+            part = images[first : first + _PART]
+            codes = hasher.encode([root / image.path for image in part], reading=part_reading)
+            kept = [part[position] for position in codes.ids.tolist()]
+            entries = (Entry(str(own.path), _spelled(own.path.parts[:-1][:1]), stamp=own.stamp) for own in kept)
+            catalogue.add(entries, codes)
 
 
 def _spelled(labels: Iterable[str]) -> list[str]:

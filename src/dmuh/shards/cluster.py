@@ -4,14 +4,15 @@ What they write is what `encode_shard` writes, so a folder can be begun by one m
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dmuh.encoder import Hasher
 from dmuh.errors import DataError, DmuhError, MissingExtraError
-from dmuh.images import BadImages, OnBadImage
+from dmuh.images import OnBadImage, Reading
 from dmuh.shards.folder import Shards, encode_shard
 from dmuh.shards.sources import Source
 
@@ -26,16 +27,7 @@ def find_ray() -> Any:
     return ray
 
 
-def encode_on_ray(
-    run: Path,
-    source: Source,
-    folder: Shards,
-    shards: Sequence[int],
-    *,
-    on_bad_image: OnBadImage = "fail",
-    bad: BadImages | None = None,
-    progress: Callable[[int], None] = lambda _: None,
-) -> None:
+def encode_on_ray(run: Path, source: Source, folder: Shards, shards: Sequence[int], reading: Reading) -> None:
     """Encode shards of a folder that was begun, counted from 0, on the cluster that Ray finds, or on this machine.
 
     Run, images and folder must lie where all machines of the cluster see them by the same names. An actor takes a GPU
@@ -51,16 +43,16 @@ def encode_on_ray(
     rows = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
     made = rows.map(
         _ShardEncoder,
-        fn_constructor_args=(_Task(run, source, folder, on_bad_image),),
+        fn_constructor_args=(_Task(run, source, folder, reading.on_bad_image),),
         concurrency=(1, len(shards)),
         **per_actor,
     )
-    for row in made.iter_rows():
-        if row["error"]:
-            raise DataError(row["error"])
-        if bad is not None:
-            bad.reasons.update(zip(row["bad"], row["reasons"], strict=True))
-        progress(row["images"])
+    with reading.progress("encoding", None) as advance:
+        for row in made.iter_rows():
+            if row["error"]:
+                raise DataError(row["error"])
+            reading.bad.reasons.update(zip(row["bad"], row["reasons"], strict=True))
+            advance(row["images"])
 
 
 @dataclass(frozen=True)
@@ -82,19 +74,11 @@ class _ShardEncoder:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Encode one shard; return how many images it has and which were bad, or the sentence that says what failed."""
-        task, bad, counts = self._task, BadImages(), [0]
-        error = ""
+        task, counts, error = self._task, [0], ""
+        reading = Reading(0, task.on_bad_image, progress=lambda *_: nullcontext(counts.append))
         try:
-            encode_shard(
-                self._hasher,
-                task.source,
-                task.folder,
-                int(row["shard"]),
-                on_bad_image=task.on_bad_image,
-                bad=bad,
-                workers=0,
-                progress=counts.append,
-            )
+            encode_shard(self._hasher, task.source, task.folder, int(row["shard"]), reading)
         except DmuhError as failure:
             error = str(failure)
-        return {"images": sum(counts), "bad": [*bad.reasons], "reasons": [*bad.reasons.values()], "error": error}
+        bad = reading.bad.reasons
+        return {"images": sum(counts), "bad": [*bad], "reasons": [*bad.values()], "error": error}

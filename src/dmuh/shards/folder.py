@@ -28,7 +28,7 @@ from dmuh.documents import digest_of, file_digest, read_document, write_document
 from dmuh.encoder import Hasher
 from dmuh.errors import ConfigError, DataError, FormatError, RunError
 from dmuh.files import clear_torn, written_whole
-from dmuh.images import BadImages, OnBadImage
+from dmuh.images import Reading
 from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.machine import place_in_group
 from dmuh.shards.sources import Piece, Source, arrow
@@ -204,17 +204,7 @@ class Part:
         ]
 
 
-def encode_shard(
-    hasher: Hasher,
-    source: Source,
-    folder: Shards,
-    shard: int,
-    *,
-    on_bad_image: OnBadImage = "fail",
-    bad: BadImages | None = None,
-    workers: int | None = None,
-    progress: Callable[[int], None] = lambda _: None,
-) -> None:
+def encode_shard(hasher: Hasher, source: Source, folder: Shards, shard: int, reading: Reading | None = None) -> None:
     """Encode one shard of a folder that was begun, counted from 0, unless it is there."""
     pa, parquet = arrow()
     manifest = folder.manifest()
@@ -233,9 +223,7 @@ def encode_shard(
     spans: list[int] = []
     with written_whole(file) as temporary, parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for piece in source.pieces(shard, manifest.shards):
-            codes = hasher.encode(
-                piece.images, ids=piece.ids, on_bad_image=on_bad_image, bad=bad, workers=workers, progress=progress
-            )
+            codes = hasher.encode(piece.images, ids=piece.ids, reading=reading)
             writer.write_table(_table(pa, schema, codes, piece))
             spans += [codes.ids[0], codes.ids[-1]] if len(codes) else []
     seal = Seal(manifest.digest(), f"{shard} of {manifest.shards}", file_digest(file), *_ends(spans))

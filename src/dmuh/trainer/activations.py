@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,25 +29,19 @@ from dmuh.encoder.onnx_export import Lower, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import DataError, InputError
 from dmuh.files import locked, written_whole
-from dmuh.images import Augment, BadImages, ImageReader, OnBadImage
+from dmuh.images import Augment, ImageReader, Reading
 from dmuh.machine import cache_folder
 from dmuh.network import Doubt, HashNetwork, outputs_and_uncertainty, to_device
+from dmuh.progress import Counting, uncounted
 from dmuh.protocols import Positions
 
 log = logging.getLogger(__name__)
 
-Counting = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 CACHED: tuple[Augment, ...] = ("none", "flip")  # augmentations that kept activations can give
 WHOLE = (0, 1)
 _BATCH = 64
 _MAPPED = 1024
 _SECONDS = 5.0  # between two times that rows are marked as done
-
-
-def uncounted(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """Count nothing: what is told how far a long job is when nobody asked."""
-    del what, total
-    return nullcontext(lambda _: None)
 
 
 @dataclass(frozen=True)
@@ -154,10 +148,7 @@ def open_inputs(
     *,
     keep: bool,
     mirrored: Positions,
-    on_bad_image: OnBadImage,
-    bad: BadImages,
-    workers: int | None = None,
-    count: Counting = uncounted,
+    reading: Reading,
 ) -> Iterator[Inputs]:
     """Give the way to the activations of the images at `positions`.
 
@@ -172,15 +163,15 @@ def open_inputs(
             )
         yield KeptInputs(data.vectors, None, network.device, positions[:0])
         return
-    with ImageReader(
-        data.images, network.backbone.preprocess, workers=workers, on_bad_image=on_bad_image, bad=bad
-    ) as reader:
+    with ImageReader(data.images, network.backbone.preprocess, reading) as reader:
         if not keep:
             yield ImageInputs(network, reader)
             return
         cache = ActivationCache(network, data)
-        rows, unread = cache.rows(positions, reader, mirror=False, count=count)
-        other, also = cache.rows(mirrored, reader, mirror=True, count=count) if len(mirrored) else (None, positions[:0])
+        rows, unread = cache.rows(positions, reader, mirror=False, count=reading.progress)
+        other, also = None, positions[:0]
+        if len(mirrored):
+            other, also = cache.rows(mirrored, reader, mirror=True, count=reading.progress)
         yield KeptInputs(rows, other, network.device, np.union1d(unread, also))
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +11,13 @@ from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher
 from dmuh.errors import DataError, FormatError
-from dmuh.images import BadImages, OnBadImage
+from dmuh.images import Reading
 from dmuh.metrics import Metrics, evaluate
 from dmuh.network import choose_device, load_networks
+from dmuh.progress import Counting, uncounted
 from dmuh.protocols import Positions, Split, protocol_of
 from dmuh.runs import Run
-from dmuh.trainer.activations import Counting, Outputs, compute_outputs, open_inputs, uncounted
+from dmuh.trainer.activations import Outputs, compute_outputs, open_inputs
 from dmuh.trainer.loop import config_of
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,6 @@ def evaluate_run(
     run: Run,
     dataset: Dataset,
     *,
-    bad: BadImages | None = None,
     count: Counting = uncounted,
     **rules: Any,
 ) -> Evaluation:
@@ -55,8 +55,11 @@ def evaluate_run(
         if not run.same_images(dataset, split):
             log.warning("%s was trained on other image files of these names", run.path)
         encode = _encode_kept if config.network.freeze == "all" else _encode_images
-        kept = encode(run, config, dataset, split, BadImages() if bad is None else bad, count)
+        reading = Reading.by(config, count)
+        kept = encode(run, config, dataset, split, reading)
         run.save_codes(*kept)
+        if len(reading.bad):
+            log.warning(reading.bad.summary())
     query, database = kept
     metrics = evaluate(query, database, dataset.labels[query.ids], dataset.labels[database.ids], **rules)
     if not custom:  # what other rules give is the caller's
@@ -75,29 +78,17 @@ def _kept_codes(run: Run) -> tuple[Codes, Codes] | None:
         return None
 
 
-def _encode_images(
-    run: Run, config: Config, dataset: Dataset, split: Split, bad: BadImages, count: Counting
-) -> tuple[Codes, Codes]:
+def _encode_images(run: Run, config: Config, dataset: Dataset, split: Split, reading: Reading) -> tuple[Codes, Codes]:
     """Encode the test images."""
     hasher = Hasher.load(run.path, config.training.device)
 
     def encode(positions: Positions) -> Codes:
-        with count("encoding", len(positions)) as progress:
-            return hasher.encode(
-                dataset.take(positions),
-                ids=positions,
-                on_bad_image=cast(OnBadImage, config.data.on_bad_image),
-                bad=bad,
-                workers=config.training.workers,
-                progress=progress,
-            )
+        return hasher.encode(dataset.take(positions), ids=positions, reading=reading)
 
     return encode(split.query), encode(split.database)
 
 
-def _encode_kept(
-    run: Run, config: Config, dataset: Dataset, split: Split, bad: BadImages, count: Counting
-) -> tuple[Codes, Codes]:
+def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, reading: Reading) -> tuple[Codes, Codes]:
     """Encode the test images by the features of their frozen network, which are kept for the next run."""
     network, doubt = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
@@ -106,10 +97,7 @@ def _encode_kept(
         np.union1d(split.query, split.database),
         keep=True,
         mirrored=split.query[:0],
-        on_bad_image=cast(OnBadImage, config.data.on_bad_image),
-        bad=bad,
-        workers=config.training.workers,
-        count=count,
+        reading=reading,
     ) as inputs:
         query, database = (compute_outputs(network, doubt, inputs, part) for part in (split.query, split.database))
     return _codes(query), _codes(database)

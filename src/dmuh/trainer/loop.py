@@ -16,13 +16,14 @@ from dmuh.backbones import create_backbone
 from dmuh.config import Config
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.errors import ConfigError, DataError
-from dmuh.images import Augment, BadImages, OnBadImage
+from dmuh.images import Augment, Reading
 from dmuh.machine import keep_freed_memory
 from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch, configure
 from dmuh.network import Doubt, HashNetwork, Margin, MomentumCopy, calibrate
+from dmuh.progress import Counting, uncounted
 from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
-from dmuh.trainer.activations import CACHED, Counting, ImageInputs, Inputs, open_inputs, uncounted
+from dmuh.trainer.activations import CACHED, ImageInputs, Inputs, open_inputs
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
 from dmuh.trainer.distributed import Group, begun, check_split, joined, refuse_many
 from dmuh.trainer.head import FrozenNetwork
@@ -85,17 +86,14 @@ def train(
         if config.protocol.label_noise:
             labels = noisy_labels(data.labels, split.train, config.protocol.label_noise, settings.seed)
             data = replace(data, labels=labels)
-        bad = BadImages()
+        reading = Reading.by(config, count)
         with open_inputs(
             network,
             data,
             np.union1d(split.train, split.validation),
             keep=config.network.freeze != "none" and settings.augment in CACHED,
             mirrored=split.train if settings.augment == "flip" else split.train[:0],
-            on_bad_image=cast(OnBadImage, config.data.on_bad_image),
-            bad=bad,
-            workers=settings.workers,
-            count=count,
+            reading=reading,
         ) as inputs:
             if issubclass(method, ShallowMethod):
                 kept = None
@@ -106,8 +104,8 @@ def train(
         doubt = Margin() if settings.uncertainty == "margin" else kept
         if group.first:
             run.save_model(model_arrays(network, doubt), _model_card(config, data, split, network, doubt))
-        if len(bad):
-            log.warning(bad.summary())
+        if len(reading.bad):
+            log.warning(reading.bad.summary())
     return run
 
 
