@@ -223,7 +223,7 @@ def cases_of_features(root: Path) -> Iterator[Case]:
     """The kept features of a frozen network."""
     os.environ["DMUH_CACHE"] = str(root / "cache")
     network, other = tiny(freeze="conv"), tiny(freeze="conv", seed=1)
-    exported = {id(of): TO_ONNX(export.Lower(of)) for of in (network, other)}
+    exported = {id(of): TO_ONNX(export.FrozenPart(of)) for of in (network, other)}
     activations.to_onnx = lambda lower: exported[id(lower.network)]  # which would take a second each time
     data = noise_set(12)
 

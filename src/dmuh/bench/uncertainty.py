@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from dmuh.datasets import Dataset
-from dmuh.encoder.onnx_export import Both, to_onnx
+from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.images import BadImages, ImageReader, OnBadImage
 from dmuh.network import HashNetwork, TorchNetwork, choose_device, load_networks
@@ -102,7 +102,7 @@ def _rank_correlation(a: Floats, b: Floats) -> float:
 def _flips(network: HashNetwork, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:
     """Return the share (n, n_bits) of small shifts of each image, one a direction, that flip each bit."""
     on_cpu = network.device.type == "cpu"
-    runner = OnnxNetwork(to_onnx(Both(network, None))) if on_cpu else TorchNetwork(network, None)
+    runner = OnnxNetwork(to_onnx(WholeNetwork(network, None))) if on_cpu else TorchNetwork(network, None)
     side = network.backbone.preprocess.size
     step = max(1, round(side * _SHIFT))
     flips = np.zeros(bits.shape)
