@@ -15,7 +15,7 @@ import torch
 from measuring import seconds, table
 
 from dmuh.backbones import create_backbone
-from dmuh.encoder.onnx_export import Both, Lower, to_int8, to_onnx
+from dmuh.encoder.onnx_export import FrozenPart, WholeNetwork, to_int8, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.images import ImageReader, find_images
 from dmuh.network import HashNetwork, calibrate
@@ -44,7 +44,7 @@ def main(folder: Path | None = None) -> None:
     pixels = read(folder, N_COMPARED)
     timed = pixels[:N_TIMED]
     rows = torch.from_numpy(timed)
-    lower = OnnxNetwork(to_onnx(Lower(network)))
+    lower = OnnxNetwork(to_onnx(FrozenPart(network)))
 
     rates: dict[int, float] = {}
     with torch.inference_mode():
@@ -62,7 +62,7 @@ def main(folder: Path | None = None) -> None:
         features = torch.cat([network.lower(part) for part in torch.from_numpy(pixels).split(32)])
         calibrate(network, features)
         theirs = network.upper(features).numpy()
-    content = to_onnx(Both(network, None))
+    content = to_onnx(WholeNetwork(network, None))
     whole = OnnxNetwork(content)
     mine = whole.run(pixels)["outputs"]
     differ = (theirs >= 0) != (mine >= 0)

@@ -31,16 +31,17 @@ from dmuh.codes import Codes
 from dmuh.collection import Collection
 from dmuh.datasets import Dataset, one_hot
 from dmuh.encoder import Hasher, export_run
+from dmuh.encoder import onnx_export as export
 from dmuh.errors import DmuhError
 from dmuh.images import ImageReader, Reading
 from dmuh.index import HammingIndex
 from dmuh.methods import configure
 from dmuh.report.tables import read_results
-from dmuh.runs import Run
+from dmuh.runs import Run, open_run
 from dmuh.server.catalogue import Catalogue, Entry
 from dmuh.shards import Shards, encode_shard
 from dmuh.shards.sources import DatasetSource
-from dmuh.trainer import activations, config_of, export, train
+from dmuh.trainer import activations, train
 from dmuh.trainer.activations import ActivationCache
 from dmuh.trainer.evaluation import evaluate_run
 from sharded import begun, noisy_images, projecting_hasher
@@ -141,9 +142,9 @@ def cases_of_shards(root: Path) -> Iterator[Case]:
         yield Case(f"shards: {file.name}", file, root / "two" / file.name, ask)
 
 
-def trained_by(run: Run) -> str:
+def trained_by(run: Run, data: Dataset) -> str:
     """The settings of a run, but for those that say where its data lie and what computes it, which may change."""
-    config = config_of(run)
+    config = open_run(run.path, data).config
     training = dataclasses.replace(config.training, device="auto", workers=None)
     return repr(dataclasses.replace(config, data=dataclasses.replace(config.data, data=""), training=training))
 
@@ -170,8 +171,8 @@ def cases_of_runs(root: Path) -> Iterator[Case]:
         return evaluate_run(run, data).metrics.to_dict()
 
     asks: dict[str, Ask] = {
-        "config.toml": lambda: trained_by(run),
-        "run.json": lambda: [trained_by(run), run.metrics(), run.load_model().checksum],
+        "config.toml": lambda: trained_by(run, data),
+        "run.json": lambda: [trained_by(run, data), run.metrics(), run.load_model().checksum],
         "environment.json": run.environment,
         "split.safetensors": evaluated,
         "metrics.jsonl": run.metrics,
@@ -208,7 +209,7 @@ def cases_of_checkpoints(root: Path, common: dict[str, Any], data: Dataset) -> I
     def go_on() -> Any:
         copy = Path(shutil.copytree(folder, root / "going on", dirs_exist_ok=False))
         try:
-            run = train(config_of(Run(copy)), copy, dataset=data, resume=True)
+            run = train(open_run(copy, data).config, copy, dataset=data, resume=True)
             arrays = {name: array.tolist() for name, array in run.load_model().arrays.items()}
             return [arrays, [line["loss"] for line in run.metrics()]]
         finally:
@@ -222,7 +223,7 @@ def cases_of_features(root: Path) -> Iterator[Case]:
     """The kept features of a frozen network."""
     os.environ["DMUH_CACHE"] = str(root / "cache")
     network, other = tiny(freeze="conv"), tiny(freeze="conv", seed=1)
-    exported = {id(of): TO_ONNX(export.Lower(of)) for of in (network, other)}
+    exported = {id(of): TO_ONNX(export.FrozenPart(of)) for of in (network, other)}
     activations.to_onnx = lambda lower: exported[id(lower.network)]  # which would take a second each time
     data = noise_set(12)
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from dmuh.backbones import create_backbone
 from dmuh.datasets import Dataset, one_hot
-from dmuh.encoder.onnx_export import Lower, to_onnx
+from dmuh.encoder.onnx_export import FrozenPart, to_onnx
 from dmuh.errors import ImageError, InputError
 from dmuh.images import BadImages, ImageReader, Reading, read_pixels
 from dmuh.network import HashNetwork, MomentumCopy
@@ -81,7 +81,7 @@ PART = np.arange(0, 160)
 def exported(tmp_path_factory) -> Path:
     """The frozen part of the network in the ONNX format."""
     file = tmp_path_factory.mktemp("exported") / "lower.onnx"
-    file.write_bytes(to_onnx(Lower(NETWORK)))
+    file.write_bytes(to_onnx(FrozenPart(NETWORK)))
     return file
 
 
@@ -89,7 +89,7 @@ def exported(tmp_path_factory) -> Path:
 def once(exported, monkeypatch) -> None:
     """Keep from exporting the same network again and again, which takes a second."""
 
-    def content(module: Lower) -> bytes:
+    def content(module: FrozenPart) -> bytes:
         return exported.read_bytes() if module.network is NETWORK else to_onnx(module)
 
     monkeypatch.setattr(activations, "to_onnx", content)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dmuh.machine import place_in_group
-from dmuh.runs import Run
-from dmuh.trainer import config_of, train
+from dmuh.runs import Run, open_run
+from dmuh.trainer import train
 from dmuh.trainer.activations import share
 from together import CASES, config_of_case, finish, start, watched_training
 
@@ -55,7 +55,7 @@ def test_the_command_reports_once_and_goes_on_with_another_number_of_processes(t
 
     half = Run(tmp_path / "half")
     with pytest.raises(KeyboardInterrupt):
-        train(config_of(Run(tmp_path / "run")), half.path, progress=stop)
+        train(open_run(tmp_path / "run").config, half.path, progress=stop)
     resumed = finish(start(2, "-m", "dmuh.cli", "train", "--out", half.path, "--resume", "--no-evaluate"))
     assert [code for code, _, _ in resumed] == [0, 0], resumed
     assert [line["epoch"] for line in half.metrics()] == [1, 2]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dmuh.backbones import create_backbone
-from dmuh.encoder.onnx_export import Both, to_onnx
+from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.network import HashNetwork
 from dmuh.network.heads import KernelHead, TreesHead, head_of
@@ -113,7 +113,7 @@ def test_onnx_runtime_gives_what_torch_does(kind, on):
         network.hash_layer.threshold.copy_(features.flatten()[torch.randint(0, features.numel(), (35, 7))])
     with torch.inference_mode():
         wanted = network(torch.from_numpy(rows)).numpy()
-    exported = OnnxNetwork(to_onnx(Both(network, None)))
+    exported = OnnxNetwork(to_onnx(WholeNetwork(network, None)))
     assert exported.outputs == ["outputs"]
     found = exported.run(rows)["outputs"]
     if kind == "trees" and on == "pixels":  # convolutions differ in the last digit, so those exactly there may turn

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dmuh.backbones import create_backbone
-from dmuh.encoder.onnx_export import Both, Lower, to_onnx
+from dmuh.encoder.onnx_export import FrozenPart, WholeNetwork, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import FormatError, InputError, MissingExtraError
 from dmuh.network import HashNetwork, MomentumCopy
@@ -31,7 +31,7 @@ NETWORK, COPY = with_copy(tiny(n_bits=10, freeze="conv"))
 
 @pytest.fixture(scope="module")
 def content() -> bytes:
-    return to_onnx(Both(NETWORK, COPY))
+    return to_onnx(WholeNetwork(NETWORK, COPY))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_a_broken_file_is_refused_by_name(content, tmp_path, damage):
 def test_the_frozen_part_alone_gives_activations_and_exporting_says_nothing(capfd):
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
-    runner = OnnxNetwork(to_onnx(Lower(NETWORK)))
+    runner = OnnxNetwork(to_onnx(FrozenPart(NETWORK)))
     assert capfd.readouterr() == ("", "")
     assert [logger.level for logger in loggers] == before
     assert runner.outputs == ["activations"]
@@ -111,7 +111,7 @@ def test_a_network_of_feature_vectors_without_a_copy():
     network = HashNetwork(create_backbone("features:5"), 6, "all")
     network.feature_mean.fill_(0.5)
     network.feature_scale.fill_(3.0)
-    runner = OnnxNetwork(to_onnx(Both(network, None)))
+    runner = OnnxNetwork(to_onnx(WholeNetwork(network, None)))
     assert (runner.shape, runner.dtype, runner.outputs) == ((5,), np.float32, ["outputs"])
     vectors = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
     with torch.inference_mode():
@@ -122,4 +122,4 @@ def test_a_network_of_feature_vectors_without_a_copy():
 def test_without_the_exporter_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingExtraError, match=r"exporting a network .*pip install 'dmuh\[train\]'"):
-        to_onnx(Lower(NETWORK))
+        to_onnx(FrozenPart(NETWORK))

@@ -25,8 +25,8 @@ from dmuh.methods import METHODS, Objective, configure
 from dmuh.metrics import evaluate
 from dmuh.network import Margin, load_networks
 from dmuh.protocols import Split
-from dmuh.runs import Run
-from dmuh.trainer import Progress, config_of, learning_rate, loop, train
+from dmuh.runs import Run, open_run
+from dmuh.trainer import Progress, learning_rate, loop, train
 from dmuh.trainer.evaluation import evaluate_run
 from dmuh.trainer.watch import Watch
 
@@ -127,10 +127,10 @@ def test_sigkill_and_resume(uninterrupted, tmp_path, epoch):
 
 def test_a_finished_run_is_left_alone(finished, digits):
     before = (finished.path / "model.safetensors").stat()
-    assert train(config_of(finished), finished.path, dataset=digits, resume=True) == finished
+    assert train(open_run(finished.path, digits).config, finished.path, dataset=digits, resume=True) == finished
     assert (finished.path / "model.safetensors").stat() == before
     with pytest.raises(RunError, match="holds a run already"):
-        train(config_of(finished), finished.path, dataset=digits)
+        train(open_run(finished.path, digits).config, finished.path, dataset=digits)
 
 
 def test_a_run_that_is_in_use_is_refused(finished, digits, tmp_path):
@@ -190,9 +190,9 @@ def test_the_settings_of_a_run_cannot_change_but_for_where_it_lies(digits, tmp_p
     text = run.config_file.read_text()
     run.config_file.write_text(text.replace("lr = 0.", "lr = 0.0"))
     with pytest.raises(RunError, match=r"config\.toml was altered since the run began"):
-        config_of(run)
+        open_run(run.path, digits)
     run.config_file.write_text(text.replace('device = "auto"', 'device = "cpu"'))
-    assert train(config_of(run), run.path, dataset=digits, resume=True).finished
+    assert train(open_run(run.path, digits).config, run.path, dataset=digits, resume=True).finished
 
 
 @pytest.mark.parametrize("name", ["checkpoint.safetensors", "metrics.jsonl", "run.json", "split.safetensors"])
@@ -200,7 +200,7 @@ def test_a_file_of_another_run_is_refused_when_it_goes_on(digits, tmp_path, name
     run, other = (stopped(configure(SMALL, {"seed": n}), tmp_path / str(n), digits) for n in (0, 1))
     shutil.copy(other.path / name, run.path / name)
     with pytest.raises(DmuhError, match=r"another run|not of this run|altered since|another split"):
-        train(config_of(run), run.path, dataset=digits, resume=True)
+        train(open_run(run.path, digits).config, run.path, dataset=digits, resume=True)
 
 
 def test_the_model_and_the_codes_of_another_run_are_not_taken_for_its_own(finished, digits, tmp_path, caplog):
@@ -234,14 +234,30 @@ def test_what_a_kill_left_of_a_checkpoint_is_cleared_away(digits, tmp_path):
     run = stopped(configure(SMALL), tmp_path / "run", digits)
     torn = run.path / ".checkpoint.safetensors.dmuh-0a1b2c3d.safetensors"
     torn.write_bytes(b"half")
-    train(config_of(run), run.path, dataset=digits, resume=True)
+    train(open_run(run.path, digits).config, run.path, dataset=digits, resume=True)
     assert not torn.exists()
 
 
-def test_config_of_a_run_is_the_one_it_was_begun_with(finished):
-    assert config_of(finished) == configure(SMALL)
+def test_a_run_is_opened_with_the_settings_the_data_and_the_split_it_was_begun_with(finished, digits):
+    run, config, dataset, split = open_run(finished.path, digits)
+    assert (run, config, dataset) == (finished, configure(SMALL), digits)
+    assert split.digest() == finished.load_model().metadata["split"]
+    with pytest.raises(FormatError, match="belongs to other images or labels than the data set now has"):
+        open_run(finished.path)  # which the settings say is the whole of mnist5k
     with pytest.raises(RunError, match="holds no run"):
-        config_of(Run(finished.path / "nowhere"))
+        open_run(finished.path / "nowhere", digits)
+
+
+def test_a_run_is_opened_with_data_that_moved(tmp_path):
+    photos = photo_folder(tmp_path)
+    config = configure(SMALL, {"dataset": "folder", "data": str(photos), "backbone": "smallconv", "epochs": 1})
+    run = train(config, tmp_path / "run")
+    moved = photos.rename(tmp_path / "moved")
+    with pytest.raises(DataError, match="photos does not exist"):
+        open_run(run.path)
+    opened = open_run(run.path, moved)
+    assert opened.config == dataclasses.replace(config, data=dataclasses.replace(config.data, data=str(moved)))
+    assert opened.dataset.images[0].is_relative_to(moved)
 
 
 def test_validation_images_are_neither_trained_on_nor_queries(finished, digits):
@@ -560,11 +576,11 @@ def test_interrupted_above_a_frozen_part_and_resumed_gives_the_same_weights(froz
 
     folder = tmp_path / "killed"
     with pytest.raises(Killed):
-        train(config_of(frozen), folder, dataset=digits, progress=stop)
+        train(open_run(frozen.path, digits).config, folder, dataset=digits, progress=stop)
     saved = Run(folder).load_checkpoint().arrays
     assert {"network.hash_layer.weight", "momentum.hash_layer.weight", "network.feature_mean"} <= set(saved)
     assert not [name for name in saved if is_frozen(name)]
-    assert same(frozen, train(config_of(frozen), folder, dataset=digits, resume=True))
+    assert same(frozen, train(open_run(frozen.path, digits).config, folder, dataset=digits, resume=True))
 
 
 @torch.inference_mode()

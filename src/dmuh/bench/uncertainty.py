@@ -7,12 +7,11 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from dmuh.datasets import Dataset
-from dmuh.encoder.onnx_export import Both, to_onnx
+from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.images import ImageReader, Reading
 from dmuh.network import HashNetwork, TorchNetwork, choose_device, load_networks
-from dmuh.runs import Run
-from dmuh.trainer import config_of
+from dmuh.runs import Run, open_run
 from dmuh.trainer.activations import compute_outputs, open_inputs
 
 Floats = NDArray[np.floating[Any]]
@@ -32,8 +31,7 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
              ROC curve, and the share of bits that flip in each tenth of the bits by uncertainty; images only
     u        the percentiles of the uncertainty over bits and over images
     """
-    config = config_of(run)
-    split = run.load_split(dataset)
+    _, config, _, split = open_run(run.path, dataset)
     network, doubt = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
         network, dataset, split.query, keep=config.network.freeze == "all", mirrored=split.query[:0],
@@ -104,7 +102,7 @@ def _rank_correlation(a: Floats, b: Floats) -> float:
 def _flips(network: HashNetwork, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:
     """Return the share (n, n_bits) of small shifts of each image, one a direction, that flip each bit."""
     on_cpu = network.device.type == "cpu"
-    runner = OnnxNetwork(to_onnx(Both(network, None))) if on_cpu else TorchNetwork(network, None)
+    runner = OnnxNetwork(to_onnx(WholeNetwork(network, None))) if on_cpu else TorchNetwork(network, None)
     side = network.backbone.preprocess.size
     step = max(1, round(side * _SHIFT))
     flips = np.zeros(bits.shape)

@@ -190,13 +190,9 @@ def _service(
 def _training_images(path: Path, data: Path | None) -> "Images":
     """Return some of the images that a run was trained on."""
     with needs_torch("exporting 8-bit numbers"):
-        from dmuh.datasets import load_dataset
-        from dmuh.methods import configure
-        from dmuh.runs import Run
+        from dmuh.runs import Run, open_run
         from dmuh.trainer.measuring import spread
 
-    run = Run(path)
-    run.load_model()  # says what is wrong with the folder, if anything is
-    images = load_dataset(configure(run.settings(), console.given(data=data)).data)
-    train = run.load_split(images).train
-    return images.take(spread(train, _CALIBRATED))
+    Run(path).load_model()  # says what is wrong with the folder, if anything is
+    _, _, images, split = open_run(path, data)
+    return images.take(spread(split.train, _CALIBRATED))

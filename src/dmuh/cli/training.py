@@ -212,14 +212,11 @@ def _evaluate(run: "Run", images: "Dataset", **rules: Any) -> "Evaluation":
 
 def _evaluate_run(path: Path, data: Path | None, rules: dict[str, Any]) -> "Metrics":
     with needs_torch("measuring a run"):
-        from dmuh.datasets import load_dataset
-        from dmuh.methods import configure
-        from dmuh.runs import Run
+        from dmuh.runs import Run, open_run
 
-    run = Run(path)
-    run.load_model()  # says what is wrong with the folder, if anything is
-    settings = configure(run.settings(), console.given(data=data))
-    return _evaluate(run, load_dataset(settings.data), **rules).metrics
+    Run(path).load_model()  # says what is wrong with the folder, if anything is
+    run, _, images, _ = open_run(path, data)
+    return _evaluate(run, images, **rules).metrics
 
 
 def _evaluate_codes(query: Path, database: Path, rules: dict[str, Any]) -> "Metrics":

@@ -171,9 +171,9 @@ def onnx_of(run: Run, model: ArrayFile) -> bytes:
         if digest_file.read_bytes().split() == [hashlib.sha256(kept).hexdigest().encode(), model.checksum.encode()]:
             return kept
     with needs_torch(f"the first use of {run.path}"):
-        from dmuh.encoder.onnx_export import Both, to_onnx
+        from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
         from dmuh.network import load_networks
-    content = to_onnx(Both(*load_networks(model)))
+    content = to_onnx(WholeNetwork(*load_networks(model)))
     try:
         with written_whole(run.onnx_file) as temporary:
             temporary.write_bytes(content)

@@ -20,8 +20,8 @@ _LAYERS = {"Conv", "Gemm", "MatMul"}
 _BETWEEN = {"Add", "Clip", "MaxPool", "Relu"}  # what stands between layers and need not leave 8 bits
 
 
-class Lower(nn.Module):
-    """What of a network does not train: pixels → `activations`."""
+class FrozenPart(nn.Module):
+    """The part of a network that does not train: pixels → `activations`."""
 
     outputs = ("activations",)
 
@@ -34,8 +34,8 @@ class Lower(nn.Module):
         return self.network.lower(pixels)
 
 
-class Both(nn.Module):
-    """A network and what gives its codes their uncertainty: pixels → `outputs` and `uncertainty`, (B, n_bits) each."""
+class WholeNetwork(nn.Module):
+    """A network and where its uncertainty comes from: pixels → `outputs` and `uncertainty`, (B, n_bits) each."""
 
     def __init__(self, network: HashNetwork, doubt: Doubt | None) -> None:
         super().__init__()
@@ -44,13 +44,13 @@ class Both(nn.Module):
         self.outputs = ("outputs",) if doubt is None else ("outputs", "uncertainty")
 
     def forward(self, pixels: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Compute both."""
+        """Compute the outputs, and their uncertainty where it has a source."""
         activations = self.network.lower(pixels)
         outputs, uncertainty = outputs_and_uncertainty(self.network, self.doubt, activations)
         return outputs if uncertainty is None else (outputs, uncertainty)
 
 
-def to_onnx(module: Lower | Both) -> bytes:
+def to_onnx(module: FrozenPart | WholeNetwork) -> bytes:
     """Return the module as an ONNX file that takes one row (1, …) at a time."""
     row = module.network.backbone.example().to(module.network.device)
     try:

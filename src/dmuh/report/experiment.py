@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dmuh.config import DataSettings, build, keys_of
-from dmuh.datasets import Dataset, load_dataset
+from dmuh.datasets import Dataset
 from dmuh.errors import DmuhError
 from dmuh.files import write_text, written_whole
 from dmuh.report import figures, tables
@@ -283,11 +282,7 @@ def _extremes(run: Run, sheet: Path) -> str:
 
 def _dataset(run: Run) -> Dataset:
     """Return the images a run was made with."""
-    problems: list[str] = []
-    layer = {key: value for key, value in run.settings().items() if key in keys_of(DataSettings)}
-    settings = build(DataSettings, layer, problems)
-    assert settings is not None, problems
-    dataset = load_dataset(settings)
+    dataset = run.load_dataset()
     run.load_split(dataset)  # says so if these are others by now
     return dataset
 

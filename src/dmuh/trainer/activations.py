@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dmuh.datasets import Dataset
-from dmuh.encoder.onnx_export import Lower, to_onnx
+from dmuh.encoder.onnx_export import FrozenPart, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import DataError, InputError
 from dmuh.files import locked, written_whole
@@ -238,7 +238,7 @@ class ActivationCache:
                 )
             return result
         if self._runner is None:
-            self._runner = OnnxNetwork(to_onnx(Lower(self._network)))
+            self._runner = OnnxNetwork(to_onnx(FrozenPart(self._network)))
         return self._runner.run(pixels)["activations"]
 
 

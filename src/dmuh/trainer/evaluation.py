@@ -16,9 +16,8 @@ from dmuh.metrics import Metrics, evaluate
 from dmuh.network import choose_device, load_networks
 from dmuh.progress import Counting, uncounted
 from dmuh.protocols import Positions, Split, protocol_of
-from dmuh.runs import Run
+from dmuh.runs import Run, open_run
 from dmuh.trainer.activations import Outputs, compute_outputs, open_inputs
-from dmuh.trainer.loop import config_of
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +45,9 @@ def evaluate_run(
     """
     if not dataset.classes:
         raise DataError("these images have no labels, so there is nothing to measure")
-    config = config_of(run)
+    _, config, _, split = open_run(run.path, dataset)
     custom = bool(rules)
     rules.setdefault("topk", protocol_of(config.protocol, config.data.dataset).topk)
-    split = run.load_split(dataset)
     kept = _kept_codes(run)
     if kept is None:
         if not run.same_images(dataset, split):

@@ -18,7 +18,7 @@ from dmuh.datasets import Dataset, load_dataset
 from dmuh.errors import ConfigError, DataError
 from dmuh.images import Augment, Reading
 from dmuh.machine import keep_freed_memory
-from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch, configure
+from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch
 from dmuh.network import Doubt, HashNetwork, Margin, MomentumCopy, calibrate
 from dmuh.progress import Counting, uncounted
 from dmuh.protocols import Split, noisy_labels, protocol_of
@@ -250,11 +250,6 @@ def _split(config: Config, data: Dataset) -> Split:
         raise DataError(f"the data set {data.name} has no labels, which {config.method} learns from; itq needs none")
     none = np.empty(0, np.int64)
     return Split(np.arange(len(data)), none, none, none)
-
-
-def config_of(run: Run) -> Config:
-    """Return the settings that a run was begun with."""
-    return configure(run.settings())
 
 
 def _fresh_network(config: Config, data: Dataset) -> HashNetwork:

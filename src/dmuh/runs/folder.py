@@ -1,4 +1,4 @@
-"""Run folders: what a training leaves on disk, and how it goes on after a crash.
+"""One run folder: what a training leaves on disk, and how it goes on after a crash.
 
     config.toml             all settings, resolved; `dmuh train --config` takes it as it is
     run.json                what the other files belong to: digests of the settings and of the split, and of the images
@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from dmuh.codes import Codes
-from dmuh.config import Config, parse_toml, read_toml, settings_digest
-from dmuh.datasets import Dataset, ImageFiles
+from dmuh.config import Config, DataSettings, build, parse_toml, read_toml, settings_digest
+from dmuh.datasets import Dataset, ImageFiles, load_dataset
 from dmuh.documents import Journal, read_document, write_document
-from dmuh.errors import FormatError, RunError
+from dmuh.errors import ConfigError, FormatError, RunError
 from dmuh.files import (
     Array,
     ArrayFile,
@@ -148,6 +148,15 @@ class Run:
             return ""
         about = self._about()
         return hashlib.sha256(f"{about['settings']} {about['split']}".encode()).hexdigest()
+
+    def load_dataset(self, data: str | Path | None = None) -> Dataset:
+        """Return the data set that the run was begun with, from where `data` says if it moved; needs no torch."""
+        problems: list[str] = []
+        moved = {} if data is None else {"data": str(data)}
+        settings = build(DataSettings, self.settings() | moved, problems)
+        if settings is None:
+            raise ConfigError(f"{self.config_file}: {'; '.join(problems)}")
+        return load_dataset(settings)
 
     def load_split(self, dataset: Dataset) -> Split:
         """Return which images of the data set train, ask and answer; the split of another run is refused."""
