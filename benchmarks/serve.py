@@ -74,8 +74,7 @@ class Load:
 def prepare(folder: Path, n: int) -> None:
     """Train a network for a moment, and fill a catalogue with codes as learned ones are."""
     from dmuh import configure, train
-    from dmuh.server.catalogue import Entry
-    from dmuh.server.filling import Place
+    from dmuh.catalogue import Entry, StateFolder
 
     train(configure({"bits": N_BITS, "epochs": 1, "train": 20, "query": 5}), folder / "run")
     rng = np.random.default_rng(0)
@@ -83,26 +82,26 @@ def prepare(folder: Path, n: int) -> None:
     codes = learned_codes(classes, N_BITS, 0.2, rng)
     codes = Codes(codes.bits, N_BITS, rng.random((n, N_BITS), np.float32) * 0.2)
     entries = (Entry(f"{k}/{row}.png", [f"class {k}"], id=row) for row, k in enumerate(classes.tolist()))
-    with Place(folder / "state").open(Hasher.load(folder / "run")) as catalogue:
+    with StateFolder(folder / "state").open(Hasher.load(folder / "run")) as catalogue:
         catalogue.add(entries, codes)
 
 
 def serve(folder: Path, peer: str) -> None:
     """Serve the catalogue until the process ends; its own address is the first line that is printed."""
+    from dmuh.catalogue import StateFolder
     from dmuh.server import running
     from dmuh.server.api import create_app
-    from dmuh.server.filling import Place
     from dmuh.server.guard import Limits
     from dmuh.server.metrics import Metrics
     from dmuh.server.service import Service
 
-    hasher, place, limits, metrics = Hasher.load(folder / "run"), Place(folder / "state"), Limits(), Metrics()
-    with place.open(hasher) as catalogue, running.bind("127.0.0.1", 0) as opened:
+    hasher, state, limits, metrics = Hasher.load(folder / "run"), StateFolder(folder / "state"), Limits(), Metrics()
+    with state.open(hasher) as catalogue, running.bind("127.0.0.1", 0) as opened:
         began = time.perf_counter()
         whole = {"dmuh": HammingIndex, "faiss": FlatIndex}[peer]()
         whole.add(catalogue.codes())
         service = Service(
-            hasher, catalogue, folder, place.added, most_pixels=limits.pixels, metrics=metrics, whole=whole
+            hasher, catalogue, folder, state.added, most_pixels=limits.pixels, metrics=metrics, whole=whole
         )
         took = time.perf_counter() - began
         running.run(

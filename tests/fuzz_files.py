@@ -27,6 +27,7 @@ import torch
 from dmuh.bench import read_grid
 from dmuh.bench.cells import run_cell, summary_of
 from dmuh.bench.results import write_results
+from dmuh.catalogue import Catalogue, Entry
 from dmuh.codes import Codes
 from dmuh.collection import Collection
 from dmuh.datasets import Dataset, one_hot
@@ -38,7 +39,6 @@ from dmuh.index import HammingIndex
 from dmuh.methods import configure
 from dmuh.report.tables import read_results
 from dmuh.runs import Run, open_run
-from dmuh.server.catalogue import Catalogue, Entry
 from dmuh.shards import Shards, encode_shard
 from dmuh.shards.sources import DatasetSource
 from dmuh.trainer import activations, train

@@ -13,10 +13,10 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from dmuh import Hasher
-from dmuh.images import Preprocess, Reading
+from dmuh.catalogue import Catalogue, StateFolder, add_images, remove_outdated
+from dmuh.images import BadImages, Preprocess, Reading
 from dmuh.server.api import create_app
 from dmuh.server.decoding import Decoders
-from dmuh.server.filling import Place, compare_folder, take_images
 from dmuh.server.following import FollowingIndex
 from dmuh.server.guard import Limits
 from dmuh.server.metrics import Metrics
@@ -24,13 +24,13 @@ from dmuh.server.service import Service
 
 
 @contextmanager
-def client_of(hasher: Hasher, root: Path, state: Path, engine: str | None = None, **limits) -> Iterator[TestClient]:
+def client_of(hasher: Hasher, root: Path, folder: Path, engine: str | None = None, **limits) -> Iterator[TestClient]:
     """Serve the images of a folder in this process; Milvus searches if an address of it is given."""
-    place, own, metrics = Place(state), Limits(**limits), Metrics()
-    with place.open(hasher) as catalogue:
-        take_images(catalogue, root, compare_folder(catalogue, root), hasher, Reading(on_bad_image="skip"))
+    state, own, metrics = StateFolder(folder), Limits(**limits), Metrics()
+    with state.open(hasher) as catalogue:
+        add_new(catalogue, root, hasher)
         whole = None if engine is None else FollowingIndex(engine, catalogue)
-        service = Service(hasher, catalogue, root, place.added, most_pixels=own.pixels, metrics=metrics, whole=whole)
+        service = Service(hasher, catalogue, root, state.added, most_pixels=own.pixels, metrics=metrics, whole=whole)
         try:
             app = create_app(service, own, metrics)
             with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
@@ -39,6 +39,19 @@ def client_of(hasher: Hasher, root: Path, state: Path, engine: str | None = None
             service.close()
             if whole is not None:
                 whole.close()
+
+
+def add_new(catalogue: Catalogue, root: Path, hasher: Hasher) -> tuple[list[str], BadImages]:
+    """Bring a catalogue up to date with a folder; return the paths of the new images, and those that are broken."""
+    reading = Reading(on_bad_image="skip")
+    new = remove_outdated(catalogue, root)
+    add_images(catalogue, root, new, hasher, reading)
+    return [str(image.path) for image in new], reading.bad
+
+
+def names(folder: Path) -> list[str]:
+    """What is in a folder."""
+    return sorted(file.name for file in folder.iterdir())
 
 
 def decoded(preprocess: Preprocess, contents: Sequence[bytes], most_pixels: int = 1_000_000) -> list:

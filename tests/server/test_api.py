@@ -227,7 +227,7 @@ def test_a_full_disk_passes_through(client, monkeypatch):
     def full(*_):
         raise RequestError(507, "the disk is full")
 
-    monkeypatch.setattr("dmuh.server.writer.Writer._add", full)
+    monkeypatch.setattr("dmuh.catalogue.writer.Writer._add", full)
     assert upload(client, picture(), 507, "/api/images") == {"error": "the disk is full"}
     assert "507" in client.get("/openapi.json").json()["paths"]["/api/images"]["post"]["responses"]
 
@@ -390,7 +390,7 @@ def test_a_failure_is_a_sentence_without_a_path(client, monkeypatch, caplog):
     def fail(*_):
         raise RuntimeError("a mistake in /home/someone/state")
 
-    monkeypatch.setattr("dmuh.server.writer.written_whole", fail)
+    monkeypatch.setattr("dmuh.catalogue.writer.written_whole", fail)
     answer = client.post("/api/images", content=picture(), headers=PNG)
     assert answer.status_code == 500
     assert "/home" not in answer.text

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dmuh.catalogue import Catalogue, Entry
+from dmuh.catalogue.database import _WAIT
 from dmuh.codes import Codes
 from dmuh.errors import CatalogueError, FormatError, RequestError
-from dmuh.server.catalogue import Catalogue, Entry
-from dmuh.server.database import _WAIT
 from dmuh.server.guard import Limits
 
 
@@ -110,7 +110,7 @@ def test_a_change_happens_whole_or_not_at_all(catalogue):
     assert "new" not in catalogue.labels()
 
     def fail_later():
-        with catalogue.changing():
+        with catalogue.transaction():
             catalogue.remove(1)
             catalogue.note(key="value")
             raise RuntimeError("later")
@@ -376,7 +376,7 @@ def test_version_1_that_is_damaged_is_left_as_it_is(closed, tmp_path):
 
 
 def test_another_program_that_changes_the_catalogue_is_waited_for_only_so_long(catalogue, monkeypatch):
-    monkeypatch.setattr("dmuh.server.database._WAIT", 0.05)
+    monkeypatch.setattr("dmuh.catalogue.database._WAIT", 0.05)
     other = sqlite3.connect(catalogue.file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     seen = []

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from serving import Server, picture
 
-from dmuh.server.soundness import Seal
+from dmuh.catalogue.integrity import ChecksumFile
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def kill_often(times: int, model, folder, state) -> Ledger:
         with Server(*options) as server, httpx2.Client(base_url=server.address, timeout=30) as client:
             ledger.check(client, ledger.added.keys() - known)
             rows = client.get("/api/about").json()["images"] - 20
-        assert Seal(state / "catalogue.sqlite").fits(), "it was told to end, and closed its catalogue"
+        assert ChecksumFile(state / "catalogue.sqlite").matches(), "it was told to end, and closed its catalogue"
         assert len(list((state / "added").iterdir())) == rows, "a file without a row, or the other way"
         aside = [file.read_bytes() for file in (state / "set-aside").glob("*")]
         kept = {content for id_, content in ledger.added.items() if id_ not in ledger.unsure}

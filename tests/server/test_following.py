@@ -5,9 +5,9 @@ import pytest
 from serving import Server, client_of, picture
 
 from commands import refused
+from dmuh.catalogue import Catalogue
 from dmuh.errors import EngineError, FormatError
 from dmuh.index import MilvusIndex
-from dmuh.server.catalogue import Catalogue
 from dmuh.server.following import FollowingIndex
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of pymilvus and what it imports

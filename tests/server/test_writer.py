@@ -9,16 +9,16 @@ import pytest
 from serving import client_of, picture
 from test_catalogue import make_codes
 
-from dmuh.server.catalogue import Catalogue, Entry
+from dmuh.catalogue import Catalogue, Entry
+from dmuh.catalogue.writer import Deletion, Writer, is_added_name, new_file_name
 from dmuh.server.uploads import check_upload
-from dmuh.server.writer import Deletion, Writer, is_own, new_name
 
 PNG = {"content-type": "image/png"}
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP"])
 def test_names_that_the_service_gives_are_known_as_its_own(kind):
-    assert is_own(new_name(check_upload(picture(kind), 10_000)[0].suffix))
+    assert is_added_name(new_file_name(check_upload(picture(kind), 10_000)[0].suffix))
 
 
 @pytest.mark.parametrize("name", [
@@ -27,7 +27,7 @@ def test_names_that_the_service_gives_are_known_as_its_own(kind):
     "0f8fad5bd9cb169fa16570867728950e.png", "0f8fad5bd9cb469fa16570867728950e.png\n", "",
 ])  # fmt: skip
 def test_other_names_are_not(name):
-    assert not is_own(name)
+    assert not is_added_name(name)
 
 
 @pytest.mark.parametrize("path", ["../outside.png", "/{tmp}/outside.png", "mine.png"])
@@ -47,7 +47,7 @@ def test_a_crafted_catalogue_reaches_no_file_but_the_services_own(tmp_path, path
 
 
 def test_a_locked_catalogue_is_a_503_and_reading_goes_on(digit_hasher, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("dmuh.server.database._WAIT", 0.05)
+    monkeypatch.setattr("dmuh.catalogue.database._WAIT", 0.05)
     state = tmp_path / "state"
     with client_of(digit_hasher, folder, state) as client:
         other = sqlite3.connect(state / "catalogue.sqlite", isolation_level=None)
@@ -85,30 +85,29 @@ from pathlib import Path
 import numpy as np
 from dmuh.codes import Codes
 from dmuh.errors import RequestError
-from dmuh.server.catalogue import Catalogue
-from dmuh.server.uploads import Kind, Upload
-from dmuh.server.writer import Addition, Writer
+from dmuh.catalogue import Catalogue
+from dmuh.catalogue.writer import Addition, Writer
 
 state, of, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 added = state / "added"
 added.mkdir(parents=True)
 code = Codes.from_outputs(np.ones((1, 12)), np.ones((1, 12), np.float32))
-upload = Upload(bytes(size), Kind("PNG", ".png", len), code)
+upload = bytes(size), ".png", code
 with Catalogue(state / "catalogue.sqlite", 12) as catalogue:
     writer = Writer(catalogue, added, lambda *_: None)
-    kept = writer.write([Addition(upload)])
+    kept = writer.write([Addition(*upload)])
     largest = max(file.stat().st_size for file in state.iterdir()) if of == "catalogue" else size // 2
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
     try:
         while True:
-            kept += writer.write([Addition(upload, ["x" * 2000])] * 4)
+            kept += writer.write([Addition(*upload, ["x" * 2000])] * 4)
     except RequestError as error:
         said = [error.status, str(error)]
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     names = {row.path.decode() for row in catalogue.listed("id", 1000)}
     assert names == set(os.listdir(added)), "a file without a row, or the other way"
     assert len(catalogue) == len(kept) == catalogue.codes().ids.size
-    kept += writer.write([Addition(upload)])
+    kept += writer.write([Addition(*upload)])
     assert len(catalogue) == len(kept)
 print(json.dumps(said))
 """

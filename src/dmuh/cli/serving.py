@@ -148,40 +148,40 @@ def _service(
     metrics: "Metrics",
 ) -> "Iterator[Service]":
     """Yield the service over a folder of images, or over an index, that is searched in memory or by an engine."""
+    from dmuh.catalogue import StateFolder, add_images, check_folder, import_collection, remove_outdated
     from dmuh.collection import Collection
     from dmuh.encoder import Hasher
     from dmuh.files import locked
     from dmuh.images import Reading
-    from dmuh.server import filling
     from dmuh.server.following import FollowingIndex
     from dmuh.server.service import Service
 
     if index is not None:
         Collection(index).model()  # says what is wrong with the folder, if anything is
     else:
-        filling.check_folder(cast(Path, images))
+        check_folder(cast(Path, images))
     hasher = Hasher.load(model)
     if not hasher.takes_images:
         raise ConfigError(f"{model} takes feature vectors, and only images can be served")
-    place = filling.Place(state or index or cast(Path, images) / ".dmuh")
+    folder = StateFolder(state or index or cast(Path, images) / ".dmuh")
     if images is not None:
-        place.check_apart(images)
+        folder.check_apart(images)
 
     def busy() -> None:
-        raise RunError(f"another process serves {place.path}")
+        raise RunError(f"another process serves {folder.path}")
 
-    with locked(place.lock, busy), place.open(hasher) as catalogue:
+    with locked(folder.lock, busy), folder.open(hasher) as catalogue:
         if index is not None:
-            root = filling.take_collection(catalogue, Collection(index), hasher)
+            root = import_collection(catalogue, Collection(index), hasher)
         else:
             root, reading = cast(Path, images), Reading(on_bad_image="skip", progress=console.counting_bar)
-            filling.take_images(catalogue, root, filling.compare_folder(catalogue, root), hasher, reading)
+            add_images(catalogue, root, remove_outdated(catalogue, root), hasher, reading)
             if len(reading.bad):
                 warn(reading.bad.summary())
         with ExitStack() as opened:
             whole = None if engine is None else opened.enter_context(closing(FollowingIndex(engine, catalogue)))
             service = Service(
-                hasher, catalogue, root, place.added, most_pixels=limits.pixels, metrics=metrics, whole=whole
+                hasher, catalogue, root, folder.added, most_pixels=limits.pixels, metrics=metrics, whole=whole
             )
             opened.enter_context(closing(service))
             yield service

@@ -6,7 +6,7 @@ from os import fsdecode
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.server.catalogue import Row
+from dmuh.catalogue import Row
 
 _DIGITS = 10_000  # uncertainty is told to four places
 _NUMBERS = [f"{n / _DIGITS:g}" for n in range(_DIGITS)]

@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import numpy as np
 
+from dmuh.catalogue import Catalogue
 from dmuh.codes import Codes
 from dmuh.errors import EngineError, FormatError, RequestError
 from dmuh.index import Matches, MilvusIndex
-from dmuh.server.catalogue import Catalogue
 
 log = logging.getLogger(__name__)
 

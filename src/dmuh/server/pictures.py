@@ -7,8 +7,8 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from dmuh.catalogue import Row
 from dmuh.errors import RequestError
-from dmuh.server.catalogue import Row
 from dmuh.server.decoding import Decoders
 from dmuh.server.opening import open_regular
 

@@ -61,7 +61,7 @@ def search_routes(service: Service, arrivals: Arrivals) -> APIRouter:
     async def search_upload(request: Request, k: K = 10, radius: Radius = None, label: Label = None) -> Response:
         """Find the images nearest to one that is sent."""
         async with arrivals.receive(request) as content:
-            code = (await service.encode(content)).code
+            _, code = await service.encode(content)
         return _json(await service.search(Search(k, radius, label, code=code)))
 
     return router

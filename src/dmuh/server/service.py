@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dmuh.catalogue import Catalogue, Row
+from dmuh.catalogue.writer import Addition, Change, Deletion, Writer
 from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.encoder import Hasher
 from dmuh.errors import RequestError
@@ -20,13 +22,11 @@ from dmuh.images import Pixels
 from dmuh.index import Searchable
 from dmuh.server.answers import image_json
 from dmuh.server.batcher import Batcher
-from dmuh.server.catalogue import Catalogue, Row
 from dmuh.server.decoding import Decoders
 from dmuh.server.metrics import Metrics
 from dmuh.server.pictures import Picture, Pictures
 from dmuh.server.searcher import Search, Searcher
-from dmuh.server.uploads import Upload
-from dmuh.server.writer import Addition, Change, Deletion, Writer
+from dmuh.server.uploads import Kind
 
 T = TypeVar("T")
 
@@ -82,15 +82,15 @@ class Service:
         """Return the answer to a search as JSON."""
         return await self._searching.ask(search)
 
-    async def encode(self, content: bytes | bytearray) -> Upload:
-        """Return an uploaded image with its code."""
+    async def encode(self, content: bytes | bytearray) -> tuple[Kind, Codes]:
+        """Return the type and the code of an uploaded image."""
         kind, pixels = await self._decoders.pixels(content)
-        return Upload(content, kind, await self._encoding.ask(pixels))
+        return kind, await self._encoding.ask(pixels)
 
     async def add(self, content: bytes | bytearray, labels: Sequence[str], metadata: dict[str, str]) -> str:
         """Keep an uploaded image; return what is known of it as JSON."""
-        upload = await self.encode(content)
-        return await self.image(await self._writing.ask(Addition(upload, labels, metadata)))
+        kind, code = await self.encode(content)
+        return await self.image(await self._writing.ask(Addition(content, kind.suffix, code, labels, metadata)))
 
     async def delete(self, id_: int) -> None:
         """Delete an image from the catalogue, with its file if it was added through the service."""

@@ -8,15 +8,11 @@ import io
 import re
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image
 
 from dmuh.errors import RequestError
-
-if TYPE_CHECKING:
-    from dmuh.codes import Codes
 
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)  # that is not part of the picture's data
 _NO_LENGTH = {0x01, *range(0xD0, 0xD9)}
@@ -31,15 +27,6 @@ class Kind(NamedTuple):
     name: str
     suffix: str
     end: Callable[[bytes, "Parts"], int | None]
-
-
-@dataclass(frozen=True)
-class Upload:
-    """An image that came, checked and encoded: its file, the type of that, and its code."""
-
-    content: bytes | bytearray
-    kind: Kind
-    code: "Codes"
 
 
 class Parts:

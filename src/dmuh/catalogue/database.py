@@ -1,4 +1,4 @@
-"""Database: the SQLite file of a catalogue, opened by each thread for itself, whose errors are sentences."""
+"""Database: the SQLite file of a catalogue; one connection per thread, transactions, errors as sentences."""
 
 import logging
 import sqlite3
@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from dmuh.catalogue.integrity import ALTERED, ChecksumFile, check_whole
+from dmuh.catalogue.schema import prepare
 from dmuh.errors import CatalogueError, DmuhError, FormatError, RequestError
-from dmuh.server.layout import prepare
-from dmuh.server.soundness import ALTERED, Seal, check_whole
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +25,9 @@ class Database:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._seal = Seal(file)
+        self._checksum_file = ChecksumFile(file)
         self._ready, self._sound, self._changed = False, False, False
-        self._own = threading.local()
+        self._per_thread = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._writing = threading.Lock()
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -49,14 +49,14 @@ class Database:
         for connection in self._opened:
             connection.close()
         if self._sound and self._changed:
-            with suppress(OSError):  # where there is no room for it, the next start looks through the file
-                self._seal.write()
+            with suppress(OSError):  # if the disk is full: then the next start checks every row
+                self._checksum_file.write()
 
     @contextmanager
-    def changing(self) -> Iterator[sqlite3.Connection]:
-        """Make one change of all that is done inside: it is on the disk afterwards, or nothing of it happened."""
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Make one transaction of all that is done inside: it is on the disk afterwards, or nothing of it happened."""
         connection = self._connection()
-        if connection.in_transaction:  # part of a larger change
+        if connection.in_transaction:  # part of a larger transaction
             yield connection
             return
         with self._writing, self._explained():
@@ -82,18 +82,18 @@ class Database:
             raise self._damaged(ALTERED)
 
     def _damaged(self, reason: str) -> CatalogueError:
-        """Return the error that a request gets; where the file is, the log says alone."""
-        self._sound = False  # no seal says otherwise to the next start
-        if self._ready:  # else it is said by the error that the start ends with
+        """Return the error that a request gets; only the log names the file."""
+        self._sound = False  # so that close() writes no checksum, and the next start checks every row
+        if self._ready:  # else the error that ends the start says it
             log.error("%s: %s", self.file, reason)
         return CatalogueError(500, f"{_UNUSABLE}{reason}")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what SQLite says into a sentence."""
+        """Turn errors of SQLite into sentences."""
         try:
             yield
-        except sqlite3.ProgrammingError:  # a mistake of dmuh's own
+        except sqlite3.ProgrammingError:  # a mistake in dmuh
             raise
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", None)
@@ -105,31 +105,33 @@ class Database:
             if code in _FULL:
                 raise RequestError(507, f"there is no room left for the catalogue: {error}") from error
             raise self._damaged(" ".join(str(error).split())) from error
-        except UnicodeDecodeError as error:  # SQLite says what is wrong with a text, and shows it
+        except UnicodeDecodeError as error:  # the text of SQLite's error itself, which quotes the row
             raise self._damaged(ALTERED) from error
 
     def _connection(self) -> sqlite3.Connection:
-        """Return this thread's own connection."""
-        if not hasattr(self._own, "connection"):
+        """Return the connection of this thread."""
+        if not hasattr(self._per_thread, "connection"):
             with self._explained():
                 connection = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False, timeout=_WAIT)
                 self._opened.append(connection)
                 connection.execute("PRAGMA trusted_schema = OFF")  # nothing in a file may run by being read
                 connection.execute("PRAGMA synchronous = FULL")
-                self._own.connection = connection
-        return self._own.connection  # type: ignore[no-any-return]
+                self._per_thread.connection = connection
+        return self._per_thread.connection  # type: ignore[no-any-return]
 
     def _open(self) -> None:
-        """Lay out a new file, or check that this one is a catalogue, as it was written."""
-        self._seal.check_present()
-        sealed = self._seal.fits()
+        """Create the tables of a new file, or check that this one is a catalogue, as it was written."""
+        self._checksum_file.check_present()
+        unchanged = self._checksum_file.matches()
         with self._explained():
             self._connection().execute("PRAGMA journal_mode = WAL")
-            with self.changing() as connection:
+            with self.transaction() as connection:
                 converted = prepare(connection)
-                if not (sealed or converted):
+                if not (unchanged or converted):
                     check_whole(connection)
             if converted:
-                with suppress(sqlite3.OperationalError):  # where there is no room, the old rows' space stays in it
+                with suppress(
+                    sqlite3.OperationalError
+                ):  # if the disk is full: then the old rows' space stays in the file
                     connection.execute("VACUUM")
-        self._ready, self._sound, self._changed = True, True, converted or not sealed
+        self._ready, self._sound, self._changed = True, True, converted or not unchanged

@@ -1,4 +1,4 @@
-"""Where the files of a collection are: below one folder, with no link that leads out of it."""
+"""Paths of images: below one folder, with no link that leads out of it; and names that are not UTF-8, as text."""
 
 import json
 import logging
@@ -13,24 +13,24 @@ from dmuh.errors import DataError
 
 log = logging.getLogger(__name__)
 
-NO_TEXT = re.compile("[\ud800-\udfff]")  # what stands for a byte that is no UTF-8
+_NO_TEXT = re.compile("[\ud800-\udfff]")  # stands for a byte that is not UTF-8 (os.fsdecode)
 
 
 def inside_of(root: Path) -> Callable[[Path], bool]:
-    """Return what tells whether a file lies below a folder, links followed."""
-    folder, above = os.path.realpath(root), cache(os.path.realpath)  # of folders, of which there are few
+    """Return a function that tells whether a file lies below a folder, links followed."""
+    folder, real_parent = os.path.realpath(root), cache(os.path.realpath)  # few folders have many files
 
     def inside(path: Path) -> bool:
-        own = Path(above(path.parent), path.name)
-        return (Path(os.path.realpath(own)) if own.is_symlink() else own).is_relative_to(folder)
+        file = Path(real_parent(path.parent), path.name)
+        return (Path(os.path.realpath(file)) if file.is_symlink() else file).is_relative_to(folder)
 
     return inside
 
 
 def locate(collection: Collection, items: dict[int, Item]) -> tuple[Path, dict[int, str]]:
-    """Return the folder that all files lie below, and the path of each in it; what leads out of it is left out.
+    """Return the folder that all files lie below, and the path of each in it; links that lead out of it are left out.
 
-    What is not a file, such as an image of an array, keeps its name.
+    An image that is not a file, such as one of an array, keeps its name.
     """
     wrong = next((item.path for item in items.values() if not _is_name(item.path)), None)
     if wrong is not None:
@@ -46,8 +46,8 @@ def locate(collection: Collection, items: dict[int, Item]) -> tuple[Path, dict[i
             f"all images of {collection.path} are links that lead out of {root}, such as {files[min(out)]}: index the "
             "folder that they lead to"
         )
-    kept = {id_: item.path for id_, item in items.items() if id_ not in out}
-    return root, {id_: str(files[id_].relative_to(root)) if id_ in files else path for id_, path in kept.items()}
+    inner = {id_: item.path for id_, item in items.items() if id_ not in out}
+    return root, {id_: str(files[id_].relative_to(root)) if id_ in files else path for id_, path in inner.items()}
 
 
 def _is_name(path: str) -> bool:
@@ -58,18 +58,23 @@ def _is_name(path: str) -> bool:
 
 
 def _without_dots(path: Path) -> Path:
-    """Return a path in which nothing leads up again."""
+    """Return the same path without "..", which would lead out of a folder."""
     if ".." not in path.parts:
         return path
     n = len(path.parts) - path.parts[::-1].index("..")
     return Path(os.path.realpath(Path(*path.parts[:n])), *path.parts[n:])
 
 
+def displayed(name: str) -> str:
+    """Return a label as text that can be shown, also where it is the name of a folder that is not UTF-8."""
+    return _NO_TEXT.sub("\ufffd", name)
+
+
 def as_text(path: Path) -> str:
-    """Return a path as text that can be noted; in JSON where its name is no Unicode."""
-    return json.dumps(str(path)) if NO_TEXT.search(str(path)) else str(path)
+    """Return a path as text that SQLite can keep: as it is, or in JSON where its name is not UTF-8."""
+    return json.dumps(str(path)) if _NO_TEXT.search(str(path)) else str(path)
 
 
 def as_path(text: str) -> Path:
-    """Return the path that was noted as this text."""
+    """Return the path that `as_text` made this text of."""
     return Path(json.loads(text) if text.startswith('"') else text)

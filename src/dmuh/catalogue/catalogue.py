@@ -1,8 +1,8 @@
-"""Catalogue: what the service knows of its images, in one SQLite file.
+"""Catalogue: the images of a service with their codes, labels and metadata, in one SQLite file.
 
 A change that was acknowledged is on the disk: SQLite writes it ahead to its log (WAL) and waits for the disk
-(synchronous=FULL), so that it survives a crash of the process and of the machine. Ids are never given twice. Every row
-has a checksum, which is looked at whenever the row is read.
+(synchronous=FULL), so that it survives a crash of the process and of the machine. No id is used twice. Every row has
+a checksum, which is checked whenever the row is read.
 """
 
 import json
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmuh.catalogue.database import Database
+from dmuh.catalogue.integrity import is_intact
+from dmuh.catalogue.schema import IMAGE, code_checksum, image_checksum, note_checksum, path_checksum, write_note
 from dmuh.codes import Codes
-from dmuh.server.database import Database
-from dmuh.server.layout import IMAGE, code_checksum, image_checksum, note_checksum, path_checksum, write_note
-from dmuh.server.soundness import fits
 
 _MANY = 65_536  # rows that are fetched together
 _ROW = f"SELECT {IMAGE}, code, codes.checksum FROM images JOIN codes USING (id)"
@@ -27,7 +27,7 @@ ORDERS = {"uncertainty": "uncertainty DESC, images.id", "id": "images.id"}
 
 
 class Row(NamedTuple):
-    """One image as the catalogue keeps it: labels and metadata are JSON, bit uncertainty is float32 bytes."""
+    """One image as it is stored: path by os.fsencode, labels and metadata in JSON, bit uncertainty as float32 bytes."""
 
     id: int
     path: bytes
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """What is to be known of a new image beside its code; without an id it gets the next one."""
+    """What is stored of a new image beside its code; without an id it gets the next one."""
 
     path: str
     labels: Sequence[str] = ()
@@ -63,23 +63,23 @@ class Catalogue(Database):
         return int(self._one("SELECT count(*) FROM codes")[0])
 
     def about(self, key: str) -> str | None:
-        """Return what was noted of the catalogue itself: which model made its codes, and from which images."""
+        """Return a note on the catalogue itself, such as which model made its codes, or None."""
         rows = self._read("SELECT key, value, checksum FROM about WHERE key = ?", (key,))
-        self._check(all(fits(note_checksum, row) for row in rows))
+        self._check(all(is_intact(note_checksum, row) for row in rows))
         return rows[0][1] if rows else None
 
     def note(self, **values: str) -> None:
-        """Note something of the catalogue itself."""
+        """Write notes on the catalogue itself."""
         for key, value in values.items():
             if self.about(key) != value:
-                with self.changing() as connection:
+                with self.transaction() as connection:
                     write_note(connection, key, value)
 
     def add(self, entries: Iterable[Entry], codes: Codes) -> list[int]:
-        """Add images, all or none; the ids of the codes are not looked at. Returns the images' ids."""
+        """Add images, all or none; the ids of the codes are ignored. Returns the images' ids."""
         unsure = codes.image_uncertainty
         ids = []
-        with self.changing() as connection:
+        with self.transaction() as connection:
             last = int(self.about("last") or 0)
             for row, entry in enumerate(entries):
                 id_ = last + 1 if entry.id is None else entry.id
@@ -99,8 +99,8 @@ class Catalogue(Database):
         return ids
 
     def remove(self, id_: int, *, forget: bool = True) -> Row | None:
-        """Remove an image and return what it was, or None; `forget` keeps its file from coming back by itself."""
-        with self.changing() as connection:
+        """Remove an image and return its row, or None; with `forget` its file is not added again at the next start."""
+        with self.transaction() as connection:
             row = self.row(id_)
             if row is None:
                 return None
@@ -114,16 +114,16 @@ class Catalogue(Database):
         return row
 
     def row(self, id_: int) -> Row | None:
-        """Return what is known of an image, or None."""
+        """Return an image, or None."""
         return next(iter(self._rows("WHERE images.id = ?", (id_,))), None)
 
     def rows(self, ids: Iterable[int]) -> list[Row]:
-        """Return what is known of images, of those that are there, in no order."""
-        asked = json.dumps(list(ids))
-        return self._rows("WHERE images.id IN (SELECT value FROM json_each(?))", (asked,)) if asked != "[]" else []
+        """Return those of the images that are there, in no order."""
+        wanted = json.dumps(list(ids))
+        return self._rows("WHERE images.id IN (SELECT value FROM json_each(?))", (wanted,)) if wanted != "[]" else []
 
     def id_of(self, path: str, *, added: bool) -> int | None:
-        """Return the id of the image with this path, exactly as it was added, or None; of several the first."""
+        """Return the id of the image with this path, exactly as it was added, or None; of several the smallest."""
         found: int | None = self._one(
             "SELECT min(id) FROM images WHERE path = ? AND added = ?", (_encoded(path), added)
         )[0]
@@ -143,9 +143,11 @@ class Catalogue(Database):
         if first is None:
             return []
         rng = np.random.default_rng(seed)
-        few = last - first < 4 * n  # then all are looked at, else those that come next behind random ids
-        starts = rng.permutation(np.arange(first, last + 1)) if few else rng.integers(first, last, 2 * n, endpoint=True)
-        ids = {}  # a dictionary keeps the order in which they were drawn
+        dense = last - first < 4 * n  # then every id is tried in random order, else the next image after each random id
+        starts = (
+            rng.permutation(np.arange(first, last + 1)) if dense else rng.integers(first, last, 2 * n, endpoint=True)
+        )
+        ids = {}  # a dictionary keeps the order of the draws
         for start in starts.tolist():
             (id_,) = self._one(f"SELECT min(id) FROM {table} AND id >= ?", (*known, start))
             ids[id_] = self.row(id_)
@@ -163,16 +165,16 @@ class Catalogue(Database):
         values = () if label is None else (label,)
         with self._explained(), closing(self._connection().execute(query, values)) as rows:
             while many := rows.fetchmany(_MANY):
-                self._check(all(map(fits, repeat(code_checksum), many)))
-                own_ids, own_codes, _ = zip(*many, strict=True)
-                ids.append(np.array(own_ids, np.int64))
-                bits.append(b"".join(own_codes))
+                self._check(all(map(is_intact, repeat(code_checksum), many)))
+                part_ids, part_codes, _ = zip(*many, strict=True)
+                ids.append(np.array(part_ids, np.int64))
+                bits.append(b"".join(part_codes))
         whole, found = np.frombuffer(b"".join(bits), np.uint8), np.concatenate(ids)
         self._check(len(whole) == len(found) * -(-self.n_bits // 8))
         return Codes(whole.reshape(len(found), -(-self.n_bits // 8)), self.n_bits, ids=found)
 
     def files(self) -> dict[str, tuple[int, int | None]]:
-        """Return the id and the stamp of every image of the collection's folder, by path."""
+        """Return id and time of change of every image of the collection's folder, by path."""
         rows = self._read("SELECT path, id, stamp FROM images WHERE NOT added")
         return {os.fsdecode(path): (id_, stamp) for path, id_, stamp in rows}
 
@@ -181,22 +183,22 @@ class Catalogue(Database):
         return {os.fsdecode(path) for (path,) in self._read("SELECT path FROM images WHERE added")}
 
     def forgotten(self) -> set[str]:
-        """Return the paths that were removed and are not to come back by themselves."""
+        """Return the paths of removed images, whose files are not to be added again."""
         rows = self._read("SELECT path, checksum FROM forgotten")
-        self._check(all(fits(path_checksum, row) for row in rows))
+        self._check(all(is_intact(path_checksum, row) for row in rows))
         return {os.fsdecode(path) for path, _ in rows}
 
     def _rows(self, which: str, values: tuple[Any, ...]) -> list[Row]:
-        """Return images, each looked at for whether it is as it was written."""
+        """Return images, after a check of their checksums."""
         rows = []
         for found in self._read(f"{_ROW} {which}", values):
-            self._check(fits(image_checksum, found[:9]) and fits(code_checksum, (found[0], *found[9:])))
+            self._check(is_intact(image_checksum, found[:9]) and is_intact(code_checksum, (found[0], *found[9:])))
             rows.append(Row._make((*found[:8], found[9])))
         return rows
 
 
 def _encoded(path: str) -> bytes:
-    """Return a path as the file system spells it; one that it cannot spell is no image's."""
+    """Return a path as bytes; empty for a text that no file system path decodes to, which no image has."""
     try:
         return os.fsencode(path)
     except UnicodeEncodeError:

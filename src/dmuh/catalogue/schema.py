@@ -1,4 +1,4 @@
-"""The layout of a catalogue's file, and the checksums by which a row that was altered is noticed.
+"""The tables of a catalogue, and the checksum of each row, by which an altered one is noticed.
 
 Version 1 had no checksums; such a file is converted when it is opened.
 """
@@ -11,7 +11,7 @@ from dmuh.errors import FormatError
 
 log = logging.getLogger(__name__)
 
-_APPLICATION, _VERSION = 0x646D7568, 2  # "dmuh", so that other programs' files are refused
+_APPLICATION, _VERSION = 0x646D7568, 2  # "dmuh" in ASCII, so that other programs' files are refused
 IMAGE = "images.id, path, added, stamp, labels, metadata, uncertainty, bit_uncertainty, images.checksum"
 _SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
@@ -81,7 +81,7 @@ def path_checksum(path: bytes) -> int:
 
 
 def prepare(connection: sqlite3.Connection) -> bool:
-    """Lay out a new file, or check that this one is a catalogue; return whether it was converted to be one."""
+    """Create the tables of a new file, or check those of an old one; return whether it was converted from version 1."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -89,7 +89,7 @@ def prepare(connection: sqlite3.Connection) -> bool:
     if old:
         _convert(connection)
     elif not tables:
-        _lay_out(connection)
+        _create_tables(connection)
         write_note(connection, "last", "0")
     elif (application, version) != (_APPLICATION, _VERSION):
         raise FormatError("it was not made by this version of dmuh")
@@ -110,7 +110,7 @@ def check_structure(connection: sqlite3.Connection) -> None:
         raise FormatError(f"it is damaged ({' '.join(said.split())})")
 
 
-def _lay_out(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     for statement in _SCHEMA.split(";\n"):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -118,7 +118,7 @@ def _lay_out(connection: sqlite3.Connection) -> None:
 
 
 def _convert(connection: sqlite3.Connection) -> None:
-    """Make version 2 of version 1, in the transaction that is open."""
+    """Convert version 1 to version 2, in the transaction that is open."""
     log.info("the catalogue is of an older dmuh: its rows get checksums, once")
     check_structure(connection)
     for function, n in ((image_checksum, 8), (code_checksum, 2), (note_checksum, 2), (path_checksum, 1)):
@@ -127,7 +127,7 @@ def _convert(connection: sqlite3.Connection) -> None:
                                  "FROM images").fetchone()  # fmt: skip
     for statement in _FROM_1.strip().split("\n"):
         connection.execute(statement)
-    _lay_out(connection)
+    _create_tables(connection)
     for statement in _TO_2.split(";\n"):
         connection.execute(statement)
     write_note(connection, "last", str(last))
@@ -135,12 +135,12 @@ def _convert(connection: sqlite3.Connection) -> None:
 
 def _example() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    _lay_out(connection)
+    _create_tables(connection)
     return connection
 
 
 def _statements(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
-    """Return how all that is in a file was made; what SQLite makes by itself has a name of its own."""
+    """Return the statements that made the tables and indexes of a file, without those that SQLite adds by itself."""
     return set(
         connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite^_%' ESCAPE '^'")
     )

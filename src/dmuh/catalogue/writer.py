@@ -1,4 +1,4 @@
-"""Writer: changes of a catalogue that survive whatever comes after they were acknowledged.
+"""Writer: additions to and deletions from a catalogue, which survive a crash once they were acknowledged.
 
 The file of an added image is on the disk before its row is, and the file of a deleted one goes after its row: a crash
 in between leaves a file without a row, which the next start sets aside, and never a row without its file.
@@ -14,39 +14,40 @@ from uuid import uuid4
 
 import numpy as np
 
+from dmuh.catalogue.catalogue import Catalogue, Entry, Row
 from dmuh.codes import Codes
 from dmuh.errors import CatalogueError, RequestError
 from dmuh.files import no_room, written_whole
-from dmuh.server.catalogue import Catalogue, Entry, Row
-from dmuh.server.uploads import Upload
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}\.(jpg|png|gif|webp)")
 
 
-def new_name(suffix: str) -> str:
-    """Return a name for the file of an added image."""
+def new_file_name(suffix: str) -> str:
+    """Return a random name for the file of an added image."""
     return f"{uuid4().hex}{suffix}"
 
 
-def is_own(name: str) -> bool:
-    """Return whether a file of this name is one that `new_name` named, which alone may be moved or removed."""
+def is_added_name(name: str) -> bool:
+    """Return whether `new_file_name` gives such names; files of other names are never moved or removed."""
     return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class Addition:
-    """An uploaded image that is to be kept."""
+    """An image to be added: its file's content, the suffix of its type such as ".png", and its code."""
 
-    upload: Upload
+    content: bytes | bytearray
+    suffix: str
+    code: Codes
     labels: Sequence[str] = ()
     metadata: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Deletion:
-    """An image that is to go."""
+    """An image to be removed, by its id."""
 
     id: int
 
@@ -70,10 +71,10 @@ class Writer:
         new: list[Codes] = []
         gone: list[Row] = []
         try:
-            with self._catalogue.changing():
+            with self._catalogue.transaction():
                 for change in changes:
                     if isinstance(change, Addition):
-                        files.append(self._folder / new_name(change.upload.kind.suffix))
+                        files.append(self._folder / new_file_name(change.suffix))
                         new.append(self._add(change, files[-1]))
                         results.append(int(new[-1].ids[0]))
                     else:
@@ -88,17 +89,17 @@ class Writer:
         return results
 
     def _add(self, addition: Addition, file: Path) -> Codes:
-        code = addition.upload.code
         try:
             with written_whole(file) as temporary:
-                temporary.write_bytes(addition.upload.content)
+                temporary.write_bytes(addition.content)
         except OSError as error:
             log.error("%s cannot be written: %s", file, error.strerror)
             if no_room(error):
                 raise RequestError(507, f"there is no room left for images: {error.strerror}") from error
             raise RequestError(500, f"the image cannot be written: {error.strerror}") from error
         entry = Entry(file.name, addition.labels, addition.metadata, added=True)
-        return Codes(code.bits, code.n_bits, ids=np.array(self._catalogue.add([entry], code)))
+        ids = self._catalogue.add([entry], addition.code)
+        return Codes(addition.code.bits, addition.code.n_bits, ids=np.array(ids))
 
     def _delete(self, deletion: Deletion, gone: list[Row]) -> int | Exception:
         try:
@@ -114,7 +115,7 @@ class Writer:
     def _remove_files(self, gone: Sequence[Row]) -> None:
         """Remove the files of images that were added and are gone; a name that this service never gave stays."""
         for name in [os.fsdecode(row.path) for row in gone if row.added]:
-            if not is_own(name):
+            if not is_added_name(name):
                 log.warning("%r is left in %s: it is not a name that this service gives", name, self._folder)
                 continue
             try:

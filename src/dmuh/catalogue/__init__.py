@@ -1,0 +1,29 @@
+"""The catalogue: which images are served, with their codes, labels and metadata, in one SQLite file. No torch.
+
+catalogue.py         Catalogue: add, remove, list and find images
+schema.py            the tables, and the checksum of each row
+database.py          the SQLite file: connections, transactions, errors as sentences
+integrity.py         checks that the file is as it was written
+writer.py            Writer: additions and deletions that survive a crash, with the files of added images
+state_folder.py      StateFolder: where a service keeps the catalogue and the added images
+from_folder.py       images of a folder into the catalogue
+from_collection.py   images that `dmuh index` indexed into the catalogue
+paths.py             paths below one folder, and names that are not UTF-8
+"""
+
+from dmuh.catalogue.catalogue import ORDERS, Catalogue, Entry, Row
+from dmuh.catalogue.from_collection import import_collection
+from dmuh.catalogue.from_folder import add_images, check_folder, remove_outdated
+from dmuh.catalogue.state_folder import StateFolder
+
+__all__ = [
+    "ORDERS",
+    "Catalogue",
+    "Entry",
+    "Row",
+    "StateFolder",
+    "add_images",
+    "check_folder",
+    "import_collection",
+    "remove_outdated",
+]

@@ -1,0 +1,49 @@
+"""Images that `dmuh index` indexed, into the catalogue."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+
+from dmuh.catalogue.catalogue import Catalogue, Entry
+from dmuh.catalogue.from_folder import FROM_FOLDER
+from dmuh.catalogue.paths import as_path, as_text, displayed, locate
+from dmuh.collection import Collection
+from dmuh.encoder import Hasher
+from dmuh.errors import DataError
+
+log = logging.getLogger(__name__)
+
+
+def import_collection(catalogue: Catalogue, collection: Collection, hasher: Hasher) -> Path:
+    """Copy a collection's images into the catalogue, once; return the folder that all of them lie below."""
+    _, digest = collection.model()
+    if digest != hasher.digest:
+        raise DataError(f"{collection.path} was made by another model than the one given: index the images again")
+    checksum, source = collection.codes_digest(), catalogue.about("source")
+    if source is None:
+        _copy(catalogue, collection, checksum)
+    elif source == FROM_FOLDER:
+        raise DataError(f"{catalogue.file} is of a folder, not of an index: give --images, or another --state")
+    elif source != checksum:
+        raise DataError(
+            f"{collection.path} was indexed again since it was served, or {catalogue.file} is of another index: give "
+            "another --state, for what was added and deleted through the service belongs to the other one"
+        )
+    return as_path(catalogue.about("root") or "/")
+
+
+def _copy(catalogue: Catalogue, collection: Collection, checksum: str) -> None:
+    codes, items = collection.load_codes(), collection.items()
+    if not items.keys() >= set(codes.ids.tolist()):
+        raise DataError(f"{collection.path} has codes of images that it does not name: index the images again")
+    root, paths = locate(collection, items)
+    codes = codes[np.isin(codes.ids, list(paths))]
+    log.info("%s images are taken over into %s", f"{len(codes):,}", catalogue.file)
+    entries = (
+        Entry(paths[id_], [displayed(label) for label in items[id_].labels], items[id_].metadata, id_)
+        for id_ in codes.ids.tolist()
+    )
+    with catalogue.transaction():
+        catalogue.add(entries, codes)
+        catalogue.note(source=checksum, root=as_text(root))

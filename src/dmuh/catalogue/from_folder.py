@@ -1,0 +1,94 @@
+"""Images of a folder into the catalogue: new ones are encoded, those that are gone or were changed leave it."""
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dmuh.catalogue.catalogue import Catalogue, Entry
+from dmuh.catalogue.paths import as_text, displayed, inside_of
+from dmuh.encoder import Hasher
+from dmuh.errors import DataError
+from dmuh.images import Reading, find_images
+
+log = logging.getLogger(__name__)
+
+FROM_FOLDER = "folder"  # the note `source` of such a catalogue; that of an index has the checksum of its codes there
+_PART = 4096  # images that are encoded and kept together: what an interruption costs at most
+_MANY = 10  # images of which some should be found again in the same folder
+
+
+@dataclass(frozen=True)
+class FolderImage:
+    """An image file of a folder: its path below it, and when it was changed, in nanoseconds."""
+
+    path: Path
+    stamp: int
+
+
+def check_folder(root: Path) -> None:
+    """Raise if there is no such folder."""
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
+
+
+def remove_outdated(catalogue: Catalogue, root: Path) -> list[FolderImage]:
+    """Remove images from the catalogue whose files are gone or were changed; return those that it does not have.
+
+    Images that were deleted through the service do not come back, and links that lead out of the folder are left out.
+    The folder may have moved; one in which none of the images is found is another folder, or is not mounted.
+    """
+    check_folder(root)
+    if catalogue.about("source") not in (None, FROM_FOLDER):
+        raise DataError(f"{catalogue.file} is of an index, not of a folder: give --index, or another --state")
+    found, listed = _image_files(root), catalogue.files()
+    before, now = catalogue.about("folder"), as_text(Path(os.path.realpath(root)))
+    if not found.keys() & listed.keys() and len(listed) >= (_MANY if before in (None, now) else 1):
+        raise DataError(
+            f"none of the {len(listed):,} images that {catalogue.file} knows is in {root}: mount it, give the folder "
+            f"that was served{f' ({before})' if before else ''}, or give another --state"
+        )
+    catalogue.note(source=FROM_FOLDER, folder=now)
+    outdated = [id_ for name, (id_, stamp) in listed.items() if name not in found or found[name].stamp != stamp]
+    if outdated:
+        log.info("%s images are gone from %s, or were changed", f"{len(outdated):,}", root)
+        with catalogue.transaction():
+            for id_ in outdated:
+                catalogue.remove(id_, forget=False)
+    present = catalogue.files().keys() | catalogue.forgotten()
+    return [image for name, image in found.items() if name not in present]
+
+
+def _image_files(root: Path) -> dict[str, FolderImage]:
+    """Return the image files of a folder, by path; links out of it, and files that are gone again, are left out."""
+    images, inside = find_images(root), inside_of(root)
+    paths = [path for path in images if inside(path)]
+    if len(paths) < len(images):
+        log.warning("%s links lead out of %s and are passed over", f"{len(images) - len(paths):,}", root)
+    found = {}
+    for path in paths:
+        below = path.relative_to(root)
+        with suppress(OSError):
+            found[str(below)] = FolderImage(below, path.stat().st_mtime_ns)
+    return found
+
+
+def add_images(
+    catalogue: Catalogue, root: Path, images: Sequence[FolderImage], hasher: Hasher, reading: Reading
+) -> None:
+    """Encode images of a folder and add them to the catalogue; `reading` says what becomes of unreadable ones.
+
+    An image's label is the first folder below the root.
+    """
+    with reading.under_one_bar("encoding", len(images)) as part_reading:
+        for first in range(0, len(images), _PART):
+            part = images[first : first + _PART]
+            codes = hasher.encode([root / image.path for image in part], reading=part_reading)
+            readable = [part[position] for position in codes.ids.tolist()]
+            entries = (
+                Entry(str(image.path), [displayed(name) for name in image.path.parts[:-1][:1]], stamp=image.stamp)
+                for image in readable
+            )
+            catalogue.add(entries, codes)

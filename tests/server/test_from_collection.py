@@ -1,0 +1,161 @@
+"""Images that were indexed before into the catalogue."""
+
+import dataclasses
+import logging
+import os
+import shutil
+
+import numpy as np
+import pytest
+from serving import add_new
+
+from dmuh.catalogue import StateFolder, import_collection, remove_outdated
+from dmuh.collection import Collection
+from dmuh.datasets import Dataset
+from dmuh.datasets.folder import load_folder
+from dmuh.errors import DataError
+
+
+@pytest.fixture
+def collection(folder, digit_hasher, tmp_path):
+    made = Collection(tmp_path / "index")
+    data = load_folder(folder)
+    made.write(digit_hasher.encode(data.images), data, tmp_path / "run", digit_hasher.digest)
+    return made
+
+
+def test_a_collection_is_taken_over_once(collection, folder, digit_hasher):
+    with StateFolder(collection.path).open(digit_hasher) as catalogue:
+        assert import_collection(catalogue, collection, digit_hasher) == folder.resolve()
+        assert catalogue.labels() == {"ones": 10, "zeros": 10}
+        assert catalogue.codes().ids.tolist() == list(range(20))
+        catalogue.remove(7)
+    with StateFolder(collection.path).open(digit_hasher) as catalogue:
+        assert import_collection(catalogue, collection, digit_hasher) == folder.resolve()
+        assert len(catalogue) == 19
+
+
+def index_of(images, hasher, path):
+    made = Collection(path)
+    data = Dataset("images", images, np.zeros((len(images), 0), np.uint8), ())
+    made.write(hasher.encode(images), data, path / "run", hasher.digest)
+    return made
+
+
+def test_a_collection_follows_no_links_out_of_its_folder(folder, digit_hasher, tmp_path, caplog):
+    linked = tmp_path / "linked"
+    (linked / "real").mkdir(parents=True)
+    shutil.copy(folder / "ones" / "00.png", linked / "real" / "own.png")
+    (linked / "inside.png").symlink_to(linked / "real" / "own.png")
+    (linked / "outside.png").symlink_to(folder / "ones" / "01.png")
+    (linked / "zeros").symlink_to(folder / "zeros")
+    names = ["real/own.png", "inside.png", "outside.png", "zeros/00.png"]
+    made = index_of([linked / name for name in names], digit_hasher, tmp_path / "index")
+    with StateFolder(made.path).open(digit_hasher) as catalogue, caplog.at_level(logging.WARNING):
+        assert import_collection(catalogue, made, digit_hasher) == linked
+        assert sorted(catalogue.files()) == ["inside.png", "real/own.png"]
+        assert catalogue.codes().ids.tolist() == [0, 1]
+        assert f"2 images of {made.path} are links out of {linked} and are passed over" in caplog.text
+
+
+def test_a_collection_of_nothing_but_links_out_of_it_says_what_to_index(folder, digit_hasher, tmp_path):
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for n, file in enumerate(sorted(folder.rglob("*.png"))):
+        (linked / f"{n}.png").symlink_to(file)
+    made = index_of(sorted(linked.iterdir()), digit_hasher, tmp_path / "index")
+    with (
+        StateFolder(made.path).open(digit_hasher) as catalogue,
+        pytest.raises(DataError, match=r"are links that lead out of .*linked, such as .*: index the folder that they"),
+    ):
+        import_collection(catalogue, made, digit_hasher)
+    assert made.exists
+
+
+def test_a_collection_whose_folder_is_a_link_is_served(folder, digit_hasher, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    made = index_of(load_folder(tmp_path / "link").images, digit_hasher, tmp_path / "index")
+    with StateFolder(made.path).open(digit_hasher) as catalogue:
+        assert import_collection(catalogue, made, digit_hasher) == tmp_path / "link"
+        assert len(catalogue) == 20
+
+
+def test_a_collection_by_a_path_that_leads_up_again_is_served(folder, digit_hasher, tmp_path):
+    (tmp_path / "here").mkdir()
+    images = [tmp_path / "here" / ".." / "photos" / "ones" / "00.png", folder / "zeros" / "00.png"]
+    made = index_of(images, digit_hasher, tmp_path / "index")
+    with StateFolder(made.path).open(digit_hasher) as catalogue:
+        assert import_collection(catalogue, made, digit_hasher) == folder
+        assert sorted(catalogue.files()) == ["ones/00.png", "zeros/00.png"]
+
+
+def test_a_collection_with_names_that_are_not_unicode_is_served(folder, digit_hasher, tmp_path):
+    strange = shutil.copytree(folder / "ones", tmp_path / os.fsdecode(b"caf\xe9"))
+    made = index_of(sorted(strange.iterdir()), digit_hasher, tmp_path / "index")
+    for _ in range(2):
+        with StateFolder(made.path).open(digit_hasher) as catalogue:
+            assert import_collection(catalogue, made, digit_hasher) == strange
+            assert len(catalogue) == 10
+
+
+@pytest.mark.parametrize("name", ["/a\0b.png", "/\ud800.png"])
+def test_a_collection_with_a_name_that_no_file_can_have_is_refused(collection, digit_hasher, tmp_path, name):
+    items = [dataclasses.replace(item, path=name) if item.id == 7 else item for item in collection.items().values()]
+    collection.write_items(collection.load_codes(), items, tmp_path / "run", digit_hasher.digest)
+    with (
+        StateFolder(collection.path).open(digit_hasher) as catalogue,
+        pytest.raises(DataError, match=r"has an image of a name that no file can have, .*: index it again"),
+    ):
+        import_collection(catalogue, collection, digit_hasher)
+
+
+def test_a_collection_that_names_too_few_images_is_refused(collection, digit_hasher, tmp_path):
+    items = list(collection.items().values())[1:]
+    collection.write_items(collection.load_codes(), items, tmp_path / "run", digit_hasher.digest)
+    with (
+        StateFolder(collection.path).open(digit_hasher) as catalogue,
+        pytest.raises(DataError, match="has codes of images that it does not name: index the images again"),
+    ):
+        import_collection(catalogue, collection, digit_hasher)
+
+
+def test_images_that_are_no_files_keep_their_names(digits, digit_hasher, tmp_path):
+    made = Collection(tmp_path / "index")
+    made.write(digit_hasher.encode(digits.images[:3]), digits, tmp_path / "run", digit_hasher.digest)
+    with StateFolder(made.path).open(digit_hasher) as catalogue:
+        import_collection(catalogue, made, digit_hasher)
+        assert sorted(catalogue.files()) == ["image 0", "image 1", "image 2"]
+
+
+def test_another_model_or_index_is_refused(collection, folder, digit_hasher, shape_hasher, tmp_path):
+    with StateFolder(tmp_path / "state").open(shape_hasher) as catalogue:
+        with pytest.raises(DataError, match="made by another model"):
+            import_collection(catalogue, collection, shape_hasher)
+        add_new(catalogue, folder, shape_hasher)
+    with pytest.raises(DataError, match="holds codes of another model"):
+        StateFolder(tmp_path / "state").open(digit_hasher)
+    with StateFolder(collection.path).open(digit_hasher) as catalogue:
+        import_collection(catalogue, collection, digit_hasher)
+        with pytest.raises(DataError, match="is of an index, not of a folder"):
+            remove_outdated(catalogue, folder)
+        data = load_folder(folder)
+        fewer = Dataset(data.name, data.images[:5], data.labels[:5], data.classes)
+        collection.write(digit_hasher.encode(fewer.images), fewer, tmp_path, digit_hasher.digest)
+        with pytest.raises(
+            DataError, match=r"was indexed again since it was served, or .* is of another index: give another --state, "
+        ):
+            import_collection(catalogue, collection, digit_hasher)
+        assert len(catalogue) == 20
+
+
+def test_a_catalogue_of_a_folder_serves_no_index(collection, folder, digit_hasher, tmp_path):
+    with StateFolder(tmp_path / "state").open(digit_hasher) as catalogue:
+        add_new(catalogue, folder, digit_hasher)
+        with pytest.raises(DataError, match="is of a folder, not of an index: give --images, or another --state"):
+            import_collection(catalogue, collection, digit_hasher)
+
+
+def test_a_collection_that_is_none_says_how_to_make_it(digit_hasher, tmp_path):
+    with StateFolder(tmp_path / "state").open(digit_hasher) as catalogue, pytest.raises(DataError, match="dmuh index"):
+        import_collection(catalogue, Collection(tmp_path / "nothing"), digit_hasher)
+    assert not (tmp_path / "nothing").exists()
