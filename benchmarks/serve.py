@@ -89,14 +89,19 @@ def prepare(folder: Path, n: int) -> None:
 def serve(folder: Path, peer: str) -> None:
     """Serve the catalogue until the process ends; its own address is the first line that is printed."""
     from dmuh.catalogue import StateFolder
-    from dmuh.server import running
-    from dmuh.server.api import create_app
-    from dmuh.server.guard import Limits
-    from dmuh.server.metrics import Metrics
+    from dmuh.server.api.app import create_app
+    from dmuh.server.http import server as http_server
+    from dmuh.server.limits import Limits
+    from dmuh.server.metrics import ServiceMetrics
     from dmuh.server.service import Service
 
-    hasher, state, limits, metrics = Hasher.load(folder / "run"), StateFolder(folder / "state"), Limits(), Metrics()
-    with state.open(hasher) as catalogue, running.bind("127.0.0.1", 0) as opened:
+    hasher, state, limits, metrics = (
+        Hasher.load(folder / "run"),
+        StateFolder(folder / "state"),
+        Limits(),
+        ServiceMetrics(),
+    )
+    with state.open(hasher) as catalogue, http_server.bind("127.0.0.1", 0) as opened:
         began = time.perf_counter()
         whole = {"dmuh": HammingIndex, "faiss": FlatIndex}[peer]()
         whole.add(catalogue.codes())
@@ -104,11 +109,11 @@ def serve(folder: Path, peer: str) -> None:
             hasher, catalogue, folder, state.added, most_pixels=limits.pixels, metrics=metrics, whole=whole
         )
         took = time.perf_counter() - began
-        running.run(
+        http_server.run(
             create_app(service, limits, metrics),
             opened,
             limits.seconds,
-            lambda: print(running.address_of(opened), f"{took:.2f}", flush=True),
+            lambda: print(http_server.address_of(opened), f"{took:.2f}", flush=True),
         )
 
 

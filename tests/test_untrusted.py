@@ -60,7 +60,7 @@ def test_every_fault_is_found(source):
 
 
 @pytest.mark.parametrize(
-    "module", ["dmuh.encoder.onnx_network", "dmuh.encoder.onnx_export", "dmuh.server.api", "dmuh.index"]
+    "module", ["dmuh.encoder.onnx_network", "dmuh.encoder.onnx_export", "dmuh.server.api.app", "dmuh.index"]
 )
 def test_nothing_is_told_of_the_machine_that_dmuh_runs_on(module, tmp_path):
     """Importing ONNX Runtime makes an id of the machine, to report with."""

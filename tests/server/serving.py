@@ -15,21 +15,21 @@ from starlette.testclient import TestClient
 from dmuh import Hasher
 from dmuh.catalogue import Catalogue, StateFolder, add_images, remove_outdated
 from dmuh.images import BadImages, Preprocess, Reading
-from dmuh.server.api import create_app
-from dmuh.server.decoding import Decoders
-from dmuh.server.following import FollowingIndex
-from dmuh.server.guard import Limits
-from dmuh.server.metrics import Metrics
+from dmuh.server.api.app import create_app
+from dmuh.server.images.decoders import Decoders
+from dmuh.server.limits import Limits
+from dmuh.server.metrics import ServiceMetrics
+from dmuh.server.milvus_mirror import MilvusMirror
 from dmuh.server.service import Service
 
 
 @contextmanager
 def client_of(hasher: Hasher, root: Path, folder: Path, engine: str | None = None, **limits) -> Iterator[TestClient]:
     """Serve the images of a folder in this process; Milvus searches if an address of it is given."""
-    state, own, metrics = StateFolder(folder), Limits(**limits), Metrics()
+    state, own, metrics = StateFolder(folder), Limits(**limits), ServiceMetrics()
     with state.open(hasher) as catalogue:
         add_new(catalogue, root, hasher)
-        whole = None if engine is None else FollowingIndex(engine, catalogue)
+        whole = None if engine is None else MilvusMirror(engine, catalogue)
         service = Service(hasher, catalogue, root, state.added, most_pixels=own.pixels, metrics=metrics, whole=whole)
         try:
             app = create_app(service, own, metrics)

@@ -16,7 +16,7 @@ from dmuh.catalogue import Catalogue, Entry
 from dmuh.catalogue.database import _WAIT
 from dmuh.codes import Codes
 from dmuh.errors import CatalogueError, FormatError, RequestError
-from dmuh.server.guard import Limits
+from dmuh.server.limits import Limits
 
 
 def make_codes(n, n_bits=12, seed=0, uncertainty=True):

@@ -9,10 +9,11 @@ from functools import partial
 import pytest
 import uvicorn
 
-from dmuh.server.connections import Connections, Stage
-from dmuh.server.guard import Guard, Limits
-from dmuh.server.metrics import Metrics
-from dmuh.server.protocol import HttpProtocol
+from dmuh.server.http.connections import Connections, Stage
+from dmuh.server.http.guard import Guard
+from dmuh.server.http.protocol import HttpProtocol
+from dmuh.server.limits import Limits
+from dmuh.server.metrics import ServiceMetrics
 
 GET = b"GET /%s HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 
@@ -98,7 +99,7 @@ def test_those_whose_time_is_over_go_and_are_forgotten():
 def serving(app, connections: Connections):
     """Serve an application in a thread; yields what connects to it."""
     opened = socket.create_server(("127.0.0.1", 0))
-    guard = Guard(app, Limits(seconds=20), Metrics())
+    guard = Guard(app, Limits(seconds=20), ServiceMetrics())
     config = uvicorn.Config(guard, http=partial(HttpProtocol, connections, 20, 1000), lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]})

@@ -8,9 +8,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from dmuh.errors import RequestError
-from dmuh.server import guard
-from dmuh.server.guard import Guard, Limits, is_loopback, session_of
-from dmuh.server.metrics import Metrics
+from dmuh.server.http import guard
+from dmuh.server.http.guard import Guard, is_loopback, session_of
+from dmuh.server.limits import Limits
+from dmuh.server.metrics import ServiceMetrics
 
 TOKEN = "a token of some length"
 
@@ -30,7 +31,7 @@ async def echo(scope, receive, send):
 
 
 def client(asked: str = "127.0.0.1:8000", **limits) -> TestClient:
-    return TestClient(Guard(echo, Limits(**limits), Metrics()), base_url=f"http://{asked}")
+    return TestClient(Guard(echo, Limits(**limits), ServiceMetrics()), base_url=f"http://{asked}")
 
 
 def status(own: TestClient, path: str = "/api/x", method: str = "GET", **headers: str) -> int:
@@ -124,7 +125,7 @@ def test_a_client_has_so_many_requests_a_second(monkeypatch):
 
 def test_the_clients_that_are_remembered_are_bounded(monkeypatch):
     monkeypatch.setattr(guard, "_CLIENTS", 5)
-    own = Guard(echo, Limits(rate=3), Metrics())
+    own = Guard(echo, Limits(rate=3), ServiceMetrics())
     for n in range(50):
         own._count({"client": (f"10.0.0.{n}", 1)})
     assert len(own._budgets) == 5

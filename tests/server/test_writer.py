@@ -11,7 +11,7 @@ from test_catalogue import make_codes
 
 from dmuh.catalogue import Catalogue, Entry
 from dmuh.catalogue.writer import Deletion, Writer, is_added_name, new_file_name
-from dmuh.server.uploads import check_upload
+from dmuh.server.images.upload_check import check_upload
 
 PNG = {"content-type": "image/png"}
 

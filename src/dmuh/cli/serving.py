@@ -15,8 +15,8 @@ from dmuh.errors import ConfigError, MissingExtraError, RunError, needs_torch
 
 if TYPE_CHECKING:
     from dmuh.images import Images
-    from dmuh.server.guard import Limits
-    from dmuh.server.metrics import Metrics
+    from dmuh.server.limits import Limits
+    from dmuh.server.metrics import ServiceMetrics
     from dmuh.server.service import Service
 
 _CALIBRATED = 512  # training images that 8-bit numbers are fitted to and measured on
@@ -91,10 +91,11 @@ def serve(
         raise ConfigError(f"one Milvus searches, got {' and '.join(engines)}")
     folder, engine = next(iter(folders), None), next(iter(engines), None)
     try:
-        from dmuh.server.api import create_app
-        from dmuh.server.guard import Limits, is_loopback
-        from dmuh.server.metrics import Metrics
-        from dmuh.server.running import address_of, bind, run
+        from dmuh.server.api.app import create_app
+        from dmuh.server.http.guard import is_loopback
+        from dmuh.server.http.server import address_of, bind, run
+        from dmuh.server.limits import Limits
+        from dmuh.server.metrics import ServiceMetrics
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
             raise
@@ -107,7 +108,7 @@ def serve(
         host, tuple(allow_host or ()), token, int(megabytes * 1e6), int(megapixels * 1e6),
         (0 if is_loopback(host) else _RATE) if rate is None else rate, seconds,
     )  # fmt: skip
-    metrics = Metrics()
+    metrics = ServiceMetrics()
     with (
         _closing_when_told_to_end(),
         bind(host, port) as opened,
@@ -145,7 +146,7 @@ def _service(
     state: Path | None,
     engine: str | None,
     limits: "Limits",
-    metrics: "Metrics",
+    metrics: "ServiceMetrics",
 ) -> "Iterator[Service]":
     """Yield the service over a folder of images, or over an index, that is searched in memory or by an engine."""
     from dmuh.catalogue import StateFolder, add_images, check_folder, import_collection, remove_outdated
@@ -153,7 +154,7 @@ def _service(
     from dmuh.encoder import Hasher
     from dmuh.files import locked
     from dmuh.images import Reading
-    from dmuh.server.following import FollowingIndex
+    from dmuh.server.milvus_mirror import MilvusMirror
     from dmuh.server.service import Service
 
     if index is not None:
@@ -179,7 +180,7 @@ def _service(
             if len(reading.bad):
                 warn(reading.bad.summary())
         with ExitStack() as opened:
-            whole = None if engine is None else opened.enter_context(closing(FollowingIndex(engine, catalogue)))
+            whole = None if engine is None else opened.enter_context(closing(MilvusMirror(engine, catalogue)))
             service = Service(
                 hasher, catalogue, root, folder.added, most_pixels=limits.pixels, metrics=metrics, whole=whole
             )

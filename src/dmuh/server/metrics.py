@@ -1,4 +1,4 @@
-"""Metrics: what the service counts of itself, in the text format of Prometheus."""
+"""ServiceMetrics: what the service counts of itself, in the text format of Prometheus."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
-class Metrics:
+class ServiceMetrics:
     """Requests by route and status, how long they took, and how many were worked on together."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from dmuh.catalogue import Catalogue, Row
 from dmuh.codes import Codes
 from dmuh.errors import RequestError
 from dmuh.index import HammingIndex, Searchable
-from dmuh.server.answers import code_json, image_json, shown_path
+from dmuh.server.json_answers import code_json, image_json, shown_path
 
 _LABELS = 64  # labels that have an index of their own at a time
 _FRAGMENTS = 16_384  # images whose part of an answer is kept, half a kilobyte each

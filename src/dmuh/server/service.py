@@ -20,13 +20,13 @@ from dmuh.encoder import Hasher
 from dmuh.errors import RequestError
 from dmuh.images import Pixels
 from dmuh.index import Searchable
-from dmuh.server.answers import image_json
 from dmuh.server.batcher import Batcher
-from dmuh.server.decoding import Decoders
-from dmuh.server.metrics import Metrics
-from dmuh.server.pictures import Picture, Pictures
+from dmuh.server.images.decoders import Decoders
+from dmuh.server.images.files import ImageFile, ImageFiles
+from dmuh.server.images.upload_check import Kind
+from dmuh.server.json_answers import image_json
+from dmuh.server.metrics import ServiceMetrics
 from dmuh.server.searcher import Search, Searcher
-from dmuh.server.uploads import Kind
 
 T = TypeVar("T")
 
@@ -44,13 +44,13 @@ class Service:
         added: Path,
         *,
         most_pixels: int,
-        metrics: Metrics,
+        metrics: ServiceMetrics,
         whole: Searchable | None = None,
     ) -> None:
         self._model = hasher.about
         self._catalogue = catalogue
         self._decoders = Decoders(hasher.preprocess, most_pixels)
-        self._pictures = Pictures(root, added, self._decoders)
+        self._pictures = ImageFiles(root, added, self._decoders)
         self._summary: dict[str, Any] | None = None
         self._changes = 0
         self._searcher = Searcher(catalogue, whole)
@@ -108,7 +108,7 @@ class Service:
             rows = await self._read(lambda: self._catalogue.listed(order, n, offset, label))
         return f'{{"images":[{",".join(self._json(row) for row in rows)}]}}'
 
-    async def file(self, id_: int) -> Picture:
+    async def file(self, id_: int) -> ImageFile:
         """Return the file of an image, open."""
         return await self._pictures.open(await self._read(lambda: self._row(id_)))
 

@@ -23,7 +23,7 @@ from PIL import Image
 from serving import decoded, picture
 
 from dmuh.errors import RequestError
-from dmuh.server.uploads import check_upload
+from dmuh.server.images.upload_check import check_upload
 
 MOST = 1_000_000
 

@@ -14,12 +14,12 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from dmuh.errors import RequestError
-from dmuh.server.metrics import Metrics
+from dmuh.server.limits import Limits
+from dmuh.server.metrics import ServiceMetrics
 
 log = logging.getLogger(__name__)
 
@@ -47,32 +47,10 @@ _HEADERS = [
 ]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a service allows.
-
-    host      address it listens on
-    names     further names that it is known by
-    token     that has to be shown, or None
-    bytes     of an upload
-    pixels    of an uploaded image
-    rate      requests a second of one client, 0 for any number; twice as many may come at once
-    seconds   that a request may take
-    """
-
-    host: str = "127.0.0.1"
-    names: tuple[str, ...] = ()
-    token: str | None = None
-    bytes: int = 16_000_000
-    pixels: int = 50_000_000
-    rate: float = 0
-    seconds: float = 30
-
-
 class Guard:
     """An ASGI application around another, which only sees requests that may be answered."""
 
-    def __init__(self, app: App, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, app: App, limits: Limits, metrics: ServiceMetrics) -> None:
         self._app = app
         self.limits = limits
         self._metrics = metrics

@@ -7,9 +7,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from dmuh.errors import RequestError
-from dmuh.server.arrivals import Arrivals
-from dmuh.server.pictures import Picture, is_known
-from dmuh.server.schemas import (
+from dmuh.server.api.schemas import (
     UPLOAD,
     About,
     Answer,
@@ -29,6 +27,11 @@ from dmuh.server.schemas import (
     binary,
     responses,
 )
+from dmuh.server.http.guard import COOKIE, session_of
+from dmuh.server.http.uploads import UploadReceiver
+from dmuh.server.images.files import ImageFile, is_known
+from dmuh.server.limits import Limits
+from dmuh.server.metrics import CONTENT_TYPE, ServiceMetrics
 from dmuh.server.searcher import Search
 from dmuh.server.service import Service
 
@@ -40,7 +43,7 @@ _SAME = "What the browser has is right."
 _FULL = "The disk is full."
 
 
-def search_routes(service: Service, arrivals: Arrivals) -> APIRouter:
+def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
     """Return the routes that search."""
     router = APIRouter(prefix="/api")
 
@@ -60,14 +63,14 @@ def search_routes(service: Service, arrivals: Arrivals) -> APIRouter:
     @router.post("/search", openapi_extra=UPLOAD, responses=responses(200, "The nearest images.", Answer, **_UPLOADS))
     async def search_upload(request: Request, k: K = 10, radius: Radius = None, label: Label = None) -> Response:
         """Find the images nearest to one that is sent."""
-        async with arrivals.receive(request) as content:
+        async with uploads.receive(request) as content:
             _, code = await service.encode(content)
         return _json(await service.search(Search(k, radius, label, code=code)))
 
     return router
 
 
-def image_routes(service: Service, arrivals: Arrivals) -> APIRouter:
+def image_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
     """Return the routes to the images."""
     router = APIRouter(prefix="/api/images")
     seen = responses(200, "The image.", Image, _404="There is no such image.")
@@ -84,7 +87,7 @@ def image_routes(service: Service, arrivals: Arrivals) -> APIRouter:
     @router.post("", status_code=201, openapi_extra=UPLOAD, responses=new)
     async def add(request: Request, labels: Labels = [], name: Name = None) -> Response:  # noqa: B006
         """Add an image to the collection. Once it is acknowledged it is found, also after a crash."""
-        async with arrivals.receive(request) as content:
+        async with uploads.receive(request) as content:
             return _json(await service.add(content, labels, {} if name is None else {"name": name}), 201)
 
     @router.get("/{id}", responses=seen)
@@ -132,6 +135,38 @@ def about_routes(service: Service) -> APIRouter:
     return router
 
 
+def session_routes(limits: Limits) -> APIRouter:
+    """Return the route that gives a browser its cookie."""
+    router = APIRouter(prefix="/api")
+
+    @router.post("/session", status_code=204, responses=responses(204, "The browser keeps a cookie from now on."))
+    async def session() -> Response:
+        """Exchange the token, shown as for every request, for a cookie, by which a browser shows images."""
+        response = Response(status_code=204)
+        if limits.token is not None:  # the guard has checked it
+            response.set_cookie(COOKIE, session_of(limits.token), httponly=True, samesite="strict")
+        return response
+
+    return router
+
+
+def monitoring_routes(service: Service, metrics: ServiceMetrics) -> APIRouter:
+    """Return the routes for programs that watch over the service."""
+    router = APIRouter()
+
+    @router.get("/healthz", responses={200: {"content": {"application/json": {"example": {"status": "ok"}}}}})
+    async def health() -> dict[str, str]:
+        """Tell that the service answers."""
+        return {"status": "ok"}
+
+    @router.get("/metrics", responses=responses(200, "Metrics.", {"text/plain": {"schema": {"type": "string"}}}))
+    async def measured() -> Response:
+        """Return what the service counts, in the text format of Prometheus."""
+        return Response(metrics.text(len(service)), headers={"content-type": CONTENT_TYPE})
+
+    return router
+
+
 def _json(text: str, status: int = 200) -> Response:
     return Response(text, status, media_type="application/json")
 
@@ -139,7 +174,7 @@ def _json(text: str, status: int = 200) -> Response:
 class _Sent(Response):
     """A file that is sent part by part, each when those before it were taken."""
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, picture: ImageFile) -> None:
         super().__init__(media_type=picture.kind, headers=_checked(picture.tag))
         self.headers["content-length"] = str(picture.length)
         self._picture = picture

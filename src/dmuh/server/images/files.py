@@ -9,8 +9,8 @@ from pathlib import Path
 
 from dmuh.catalogue import Row
 from dmuh.errors import RequestError
-from dmuh.server.decoding import Decoders
-from dmuh.server.opening import open_regular
+from dmuh.server.images.decoders import Decoders
+from dmuh.server.images.regular_files import open_regular
 
 _KEPT = 2048  # thumbnails in memory, some 10 kB each
 _PART = 65_536  # bytes of a file that are read, and sent, at a time
@@ -26,7 +26,7 @@ _TYPES = {
 }
 
 
-class Picture:
+class ImageFile:
     """An image file that is open, until it is closed: its length, media type, and a tag that changes with its content.
 
     It is read in parts, so that one who is slow to take them, or never does, costs little memory.
@@ -59,7 +59,7 @@ class Picture:
         return part
 
 
-class Pictures:
+class ImageFiles:
     """The image files of a service: those of its collection below `root`, and those that were added."""
 
     def __init__(self, root: Path, added: Path, decoders: Decoders) -> None:
@@ -72,7 +72,7 @@ class Pictures:
         """End the threads."""
         self._pool.shutdown()
 
-    async def open(self, row: Row) -> Picture:
+    async def open(self, row: Row) -> ImageFile:
         """Open the file of an image."""
         opening = asyncio.get_running_loop().run_in_executor(self._pool, self._open, row)
         try:
@@ -96,14 +96,14 @@ class Pictures:
             self._thumbnails.popitem(last=False)
         return opened.tag, small
 
-    def _open(self, row: Row) -> Picture:
+    def _open(self, row: Row) -> ImageFile:
         """Open a file; one that is, or has become, a link out of its folder, or no file at all, is not opened."""
         folder = self._folders[row.added]
         try:
             file = (folder / os.fsdecode(row.path)).resolve()
             if not file.is_relative_to(folder):
                 raise RequestError(404, "the file of this image is not in its collection any more")
-            opened = Picture(file, self._pool)
+            opened = ImageFile(file, self._pool)
         except (OSError, RuntimeError, ValueError) as error:  # links that go in circles, and names with a zero
             raise RequestError(404, _GONE) from error
         if opened.kind is None:
@@ -112,7 +112,7 @@ class Pictures:
         return opened
 
 
-def _close_again(opening: "asyncio.Future[Picture]") -> None:
+def _close_again(opening: "asyncio.Future[ImageFile]") -> None:
     """Close a file that was opened for someone who has left."""
     if opening.exception() is None:
         opening.result().close()

@@ -1,4 +1,4 @@
-"""Arrivals: uploads on their way, which together take no more memory than they may."""
+"""UploadReceiver: uploads on their way, which together take no more memory than they may."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ _ALL = 128_000_000  # bytes of all uploads that come or wait, where two of the l
 
 
 @dataclass(eq=False)
-class _Arrival:
+class _Upload:
     """An upload, and the task that receives it."""
 
     task: "asyncio.Task[Any] | None"
@@ -22,7 +22,7 @@ class _Arrival:
     gone: bool = False
 
 
-class Arrivals:
+class UploadReceiver:
     """Receives uploads of up to `most` bytes each.
 
     Where all together become too many, the one that has taken longest to arrive is given up, so that a few that never
@@ -33,13 +33,13 @@ class Arrivals:
         self._most = most
         self._most_of_all = max(_ALL, 2 * most)
         self._held = 0
-        self._coming: dict[_Arrival, None] = {}  # those that are not whole, the oldest first
+        self._coming: dict[_Upload, None] = {}  # those that are not whole, the oldest first
 
     @asynccontextmanager
     async def receive(self, request: Request) -> AsyncIterator[bytearray]:
         """Yield the uploaded file; its bytes count until the block ends."""
         self._check(request)
-        arrival = _Arrival(asyncio.current_task())
+        arrival = _Upload(asyncio.current_task())
         self._coming[arrival] = None
         try:
             await self._fill(arrival, request)
@@ -56,7 +56,7 @@ class Arrivals:
         if length.isascii() and length.isdigit() and int(length) > self._most:
             raise self._too_large()
 
-    async def _fill(self, arrival: _Arrival, request: Request) -> None:
+    async def _fill(self, arrival: _Upload, request: Request) -> None:
         try:
             async for part in request.stream():
                 arrival.content += part
@@ -75,7 +75,7 @@ class Arrivals:
         if arrival.gone:
             raise RequestError(503, "too much is being uploaded at a time: try again in a moment")
 
-    def _make_room(self, newest: _Arrival) -> None:
+    def _make_room(self, newest: _Upload) -> None:
         while self._held > self._most_of_all and not newest.gone:
             oldest = next(iter(self._coming))
             self._give_up(oldest)
@@ -83,7 +83,7 @@ class Arrivals:
             if oldest is not newest and oldest.task is not None:
                 oldest.task.cancel()
 
-    def _give_up(self, arrival: _Arrival) -> None:
+    def _give_up(self, arrival: _Upload) -> None:
         self._coming.pop(arrival, None)
         self._held -= len(arrival.content)
         arrival.content = bytearray()

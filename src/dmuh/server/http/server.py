@@ -12,9 +12,9 @@ from typing import Any
 import uvicorn
 
 from dmuh.errors import ConfigError
-from dmuh.server.connections import Connections
-from dmuh.server.guard import Guard
-from dmuh.server.protocol import HttpProtocol
+from dmuh.server.http.connections import Connections
+from dmuh.server.http.guard import Guard
+from dmuh.server.http.protocol import HttpProtocol
 
 _BUFFER = 2**18  # bytes that the system keeps for a connection each way: else some megabytes, for those who never read
 _ACCEPTED = 16  # connections at a time: the event loop takes one from each copy of the socket before it does other work

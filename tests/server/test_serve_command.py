@@ -206,20 +206,20 @@ def test_the_export_is_served_without_torch(model, photos, tmp_path):
     program = """
 import json, threading, urllib.request
 from dmuh.cli import main, serving
-from dmuh.server import running
+from dmuh.server.http import server as http_server
 model, photos, index = sys.argv[1:]
-run = running.run
+run = http_server.run
 
 def ask_and_stop(app, opened, seconds, ready):
     def ask():
-        address = running.address_of(opened)
+        address = http_server.address_of(opened)
         with urllib.request.urlopen(f"{address}/api/search?path=ones/03.png&k=3") as answer:
             print(len(json.load(answer)["matches"]))
         import signal, os
         os.kill(os.getpid(), signal.SIGINT)
     run(app, opened, seconds, threading.Thread(target=ask).start)
 
-running.run = ask_and_stop
+http_server.run = ask_and_stop
 for command in (["index", model, photos, "--dataset", "folder", "--out", index],
                 ["serve", model, "--index", index, "--port", "0"]):
     sys.argv = ["dmuh", *command]

@@ -1,4 +1,4 @@
-"""FollowingIndex: an index that lies in another program, such as Milvus, and follows the catalogue."""
+"""MilvusMirror: an index that lies in another program, such as Milvus, and follows the catalogue."""
 
 import logging
 import re
@@ -19,7 +19,7 @@ _NAME = re.compile("dmuh_[0-9a-f]{32}")
 _SECONDS = 10.0  # that the other program may take for one question
 
 
-class FollowingIndex:
+class MilvusMirror:
     """The codes of a catalogue in Milvus, in a collection that is this catalogue's alone.
 
     The catalogue is the truth. A change that Milvus did not take is made up for before the next search, which is

@@ -8,7 +8,7 @@ from commands import refused
 from dmuh.catalogue import Catalogue
 from dmuh.errors import EngineError, FormatError
 from dmuh.index import MilvusIndex
-from dmuh.server.following import FollowingIndex
+from dmuh.server.milvus_mirror import MilvusMirror
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of pymilvus and what it imports
 PNG = {"content-type": "image/png"}
@@ -71,7 +71,7 @@ def test_a_collection_that_dmuh_did_not_make_is_not_changed(milvus_address, tmp_
     with Catalogue(tmp_path / "catalogue.sqlite", 12) as catalogue:
         catalogue.note(milvus="customers")
         with pytest.raises(FormatError, match="names 'customers' as its collection in Milvus, which dmuh did not make"):
-            FollowingIndex(milvus_address, catalogue)
+            MilvusMirror(milvus_address, catalogue)
 
 
 def test_the_command(model, folder, milvus_address, tmp_path):

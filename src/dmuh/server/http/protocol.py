@@ -13,8 +13,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from dmuh.errors import RequestError
-from dmuh.server.connections import Connections, Stage
-from dmuh.server.guard import App, Receive, Scope, Send, guarded, refusal_body, refuse
+from dmuh.server.http.connections import Connections, Stage
+from dmuh.server.http.guard import App, Receive, Scope, Send, guarded, refusal_body, refuse
 
 _DRY_BYTES = 65_536  # that may come and bring nothing of a body: the head of a request
 _HEADERS = 100  # of a request

@@ -13,8 +13,8 @@ from PIL import Image
 from dmuh.errors import RequestError
 from dmuh.images import FORMATS, Preprocess, read_pixels, upright
 from dmuh.images.pixels import MAX_PIXELS
-from dmuh.server.opening import read_regular
-from dmuh.server.uploads import check_upload
+from dmuh.server.images.regular_files import read_regular
+from dmuh.server.images.upload_check import check_upload
 
 SIDE = 256  # pixels that a thumbnail has at most
 _TINY = 64  # pixels up to which a picture is kept exactly: every one of them is seen
@@ -26,7 +26,7 @@ _COPIES, _BESIDE = 3, 100_000_000  # of the picture while it is drawn, four byte
 
 
 def limit_memory(what: Sequence[str], most_pixels: int) -> None:
-    """Have this process fail where an image would take much more memory than it should: see `look`."""
+    """Have this process fail where an image would take much more memory than it should: see `decode`."""
     taken = 0
     with suppress(OSError), open("/proc/self/statm", "rb") as status:  # noqa: PTH123 - a path costs as much as an image
         taken = int(status.read().split()[0]) * _PAGE
@@ -36,7 +36,7 @@ def limit_memory(what: Sequence[str], most_pixels: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
-def look(
+def decode(
     what: str, content: bytes, preprocess: Preprocess, most_pixels: int, *, quick: bool
 ) -> tuple[dict[str, Any], bytes]:
     """Return what there is to say of an image, and its pixels or its thumbnail.

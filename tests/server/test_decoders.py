@@ -20,8 +20,8 @@ from serving import decoded, picture
 
 from dmuh.errors import RequestError
 from dmuh.images import Preprocess
-from dmuh.server import looking
-from dmuh.server.decoding import Decoders
+from dmuh.server.images import decode
+from dmuh.server.images.decoders import Decoders
 
 SMALL = Preprocess(16, 16)
 MOST = 50_000_000
@@ -132,9 +132,9 @@ def test_small_ones_do_not_wait_for_large_ones(decoders):
 def test_a_small_file_that_is_drawn_often_is_no_quick_one():
     often = many_scans(80, (500, 500))
     assert len(often) < 2**18
-    assert looking.look("pixels", often, SMALL, MOST, quick=True)[0] == {"large": True}
-    assert looking.look("pixels", often, SMALL, MOST, quick=False)[0] == {"kind": "JPEG"}
-    assert looking.look("pixels", picture("JPEG"), SMALL, MOST, quick=True)[0] == {"kind": "JPEG"}
+    assert decode.decode("pixels", often, SMALL, MOST, quick=True)[0] == {"large": True}
+    assert decode.decode("pixels", often, SMALL, MOST, quick=False)[0] == {"kind": "JPEG"}
+    assert decode.decode("pixels", picture("JPEG"), SMALL, MOST, quick=True)[0] == {"kind": "JPEG"}
     assert decoded(SMALL, [often], MOST)[0][0].name == "JPEG"
 
 
@@ -168,11 +168,11 @@ def test_one_that_takes_too_much_memory_is_refused():
     program = """
 import sys
 from dmuh.images import Preprocess
-from dmuh.server import looking
+from dmuh.server.images import decode
 content = sys.stdin.buffer.read()
 for most in (1_000_000, 40_000_000):
-    looking.limit_memory(["pixels"], most)
-    print(looking.look("pixels", content, Preprocess(16, 16), 10**8, quick=False)[0])
+    decode.limit_memory(["pixels"], most)
+    print(decode.decode("pixels", content, Preprocess(16, 16), 10**8, quick=False)[0])
 """
     buffer = io.BytesIO()
     Image.new("RGB", (6000, 6000)).save(buffer, "PNG", compress_level=1)
@@ -184,7 +184,7 @@ for most in (1_000_000, 40_000_000):
 
 def test_a_process_loads_little():
     heavy = {"torch", "onnxruntime", "numba", "fastapi", "uvicorn", "sqlite3"}
-    program = f"import sys, dmuh.server.decoding; print({heavy} & set(sys.modules))"
+    program = f"import sys, dmuh.server.images.decoders; print({heavy} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"
 
@@ -228,6 +228,6 @@ def test_no_thumbnail_of_what_is_no_regular_file(made, tmp_path, monkeypatch):
             file.mkdir()
         case "huge":
             file.write_bytes(picture())
-            monkeypatch.setattr(looking, "_FILE_BYTES", 100)
-    about, raw = looking.look("thumbnail", os.fsencode(file), SMALL, MOST, quick=True)
+            monkeypatch.setattr(decode, "_FILE_BYTES", 100)
+    about, raw = decode.decode("thumbnail", os.fsencode(file), SMALL, MOST, quick=True)
     assert (about["status"], raw) == (404, b"")
