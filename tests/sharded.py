@@ -13,7 +13,7 @@ from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher
 from dmuh.images import Preprocess, Reading
 from dmuh.shards import Manifest, Shards, encode_shard
-from dmuh.shards.sources import DatasetSource, Source
+from dmuh.shards.sources import DatasetSource, ImageSource
 
 N_BITS = 20
 
@@ -42,7 +42,7 @@ def noisy_images(n: int) -> Dataset:
     return Dataset("images", pixels, np.zeros((n, 0), np.uint8), ())
 
 
-def begun(folder: Path, source: Source, shards: int) -> Shards:
+def begun(folder: Path, source: ImageSource, shards: int) -> Shards:
     made = Shards(folder)
     made.begin(Manifest("model", "d1e5", N_BITS, source.digest(), shards))
     return made

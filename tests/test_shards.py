@@ -16,7 +16,7 @@ from dmuh.datasets import load_images
 from dmuh.errors import ConfigError, DataError, FormatError, MissingExtraError, RunError
 from dmuh.images import Reading
 from dmuh.index import HammingIndex
-from dmuh.shards import Shards, encode_shard, own_shards, parse_shard
+from dmuh.shards import Shards, assigned_shards, encode_shard, parse_shard
 from dmuh.shards.sources import DatasetSource, ListSource, TarSource, open_source
 from extras import needs
 from sharded import begun, noisy_images, projecting_hasher
@@ -200,7 +200,7 @@ def test_tar_files(tars, tmp_path):
     assert len(reading.bad) == 1
     tars[0].write_bytes(b"no tar")
     with pytest.raises(DataError, match="not a tar file"):
-        list(TarSource(tars).pieces(0, 1))
+        list(TarSource(tars).batches(0, 1))
 
 
 @pytest.mark.parametrize("shards", [1, 3, 7])
@@ -229,26 +229,26 @@ def test_sources_that_cannot_be_read(tmp_path):
         open_source([tmp_path / "a.parquet"])
     parquet.write_table(pa.table({"url": ["x"]}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match="has no column image, path"):
-        list(ListSource([tmp_path / "a.parquet"]).pieces(0, 1))
+        list(ListSource([tmp_path / "a.parquet"]).batches(0, 1))
     (tmp_path / "a.parquet").write_bytes(b"x")
     with pytest.raises(DataError, match="not a Parquet file"):
         ListSource([tmp_path / "a.parquet"]).digest()
 
 
 def test_shards_are_dealt_out(monkeypatch):
-    assert own_shards(4) == [0, 1, 2, 3]
+    assert assigned_shards(4) == [0, 1, 2, 3]
     assert parse_shard("3/64") == (2, 64)
     for wrong in ("0/4", "5/4", "3", "a/b"):
         with pytest.raises(ConfigError, match="K from 1 to N"):
             parse_shard(wrong)
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "2")
-    assert own_shards(4) == [2]
+    assert assigned_shards(4) == [2]
     monkeypatch.setenv("JOB_COMPLETIONS", "3")
-    assert own_shards(7) == [2, 5]
+    assert assigned_shards(7) == [2, 5]
     monkeypatch.delenv("JOB_COMPLETION_INDEX")
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "2")
-    assert own_shards(4) == [1, 3]
+    assert assigned_shards(4) == [1, 3]
 
 
 def test_a_missing_pyarrow_says_what_to_install(monkeypatch, tmp_path):

@@ -19,9 +19,9 @@ parquet = needs("pyarrow", "scale", "pyarrow.parquet")
 def listed(folder, **columns):
     """The rows of a list: names and labels."""
     parquet.write_table(pa.table(columns), folder / "list.parquet")
-    (piece,) = ListSource([folder / "list.parquet"]).pieces(0, 1)
-    assert len(piece.images) == len(piece.names) == len(piece.labels) == len(piece.ids)
-    return piece
+    (batch,) = ListSource([folder / "list.parquet"]).batches(0, 1)
+    assert len(batch.images) == len(batch.names) == len(batch.labels) == len(batch.ids)
+    return batch
 
 
 @pytest.mark.parametrize(("labels", "texts"), [
@@ -37,9 +37,9 @@ def listed(folder, **columns):
     (pa.nulls(3), [[], [], []]),
 ])  # fmt: skip
 def test_labels_of_every_type_become_texts(tmp_path, labels, texts):
-    piece = listed(tmp_path, path=["a.png", "b.png", "c.png"], labels=labels)
-    assert piece.labels == texts
-    assert piece.names == [str(tmp_path / name) for name in ("a.png", "b.png", "c.png")]
+    batch = listed(tmp_path, path=["a.png", "b.png", "c.png"], labels=labels)
+    assert batch.labels == texts
+    assert batch.names == [str(tmp_path / name) for name in ("a.png", "b.png", "c.png")]
 
 
 @pytest.mark.parametrize("labels", [pa.array([{"x": 1}, None]), pa.array([[[1]], []]), pa.array([[{"x": 1}], []])])
@@ -64,9 +64,9 @@ def test_a_row_without_an_image_is_named(tmp_path, images, sentence):
 
 
 def test_contents_and_no_labels(tmp_path):
-    piece = listed(tmp_path, image=[b"one", b"two"])
-    assert (piece.images, piece.labels) == ([b"one", b"two"], [[], []])
-    assert piece.names == [f"{tmp_path / 'list.parquet'}, row {row}" for row in range(2)]
+    batch = listed(tmp_path, image=[b"one", b"two"])
+    assert (batch.images, batch.labels) == ([b"one", b"two"], [[], []])
+    assert batch.names == [f"{tmp_path / 'list.parquet'}, row {row}" for row in range(2)]
 
 
 def test_texts_that_are_not_utf8_are_a_sentence(tmp_path):
@@ -81,7 +81,7 @@ def test_a_list_with_broken_pages_is_a_sentence(tmp_path):
     content[40:400] = bytes(360)
     (tmp_path / "list.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"list\.parquet is cut short or not a Parquet file"):
-        list(ListSource([tmp_path / "list.parquet"]).pieces(0, 1))
+        list(ListSource([tmp_path / "list.parquet"]).batches(0, 1))
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
@@ -101,7 +101,7 @@ def test_a_tar_file_with_any_byte_wrong_is_read_or_refused(tmp_path, mode):
         content[rng.integers(len(content))] ^= int(rng.integers(1, 256))
         file.write_bytes(content[: rng.integers(1, len(content) + 1)] if rng.integers(2) else content)
         try:
-            list(TarSource([file]).pieces(0, 1))
+            list(TarSource([file]).batches(0, 1))
         except DataError:
             refused += 1
     assert refused > 50
@@ -110,5 +110,5 @@ def test_a_tar_file_with_any_byte_wrong_is_read_or_refused(tmp_path, mode):
 def test_names_that_are_not_utf8_can_be_written(tmp_path):
     with tarfile.open(tmp_path / "some.tar", "w", format=tarfile.GNU_FORMAT) as archive:
         archive.addfile(tarfile.TarInfo("caf\udce9.png"))  # as Latin-1 has it
-    (piece,) = TarSource([tmp_path / "some.tar"]).pieces(0, 1)
-    assert piece.names == [f"{tmp_path / 'some.tar'}/caf\ufffd.png"]
+    (batch,) = TarSource([tmp_path / "some.tar"]).batches(0, 1)
+    assert batch.names == [f"{tmp_path / 'some.tar'}/caf\ufffd.png"]

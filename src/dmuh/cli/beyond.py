@@ -9,12 +9,12 @@ from dmuh.errors import ConfigError
 if TYPE_CHECKING:
     from dmuh.images import Reading
     from dmuh.index import MilvusIndex
-    from dmuh.shards.sources import Source
+    from dmuh.shards.sources import ImageSource
 
 
 def encode_shards(
     run: Path,
-    source: "Source",
+    source: "ImageSource",
     out: Path,
     *,
     shards: int | None,
@@ -25,7 +25,7 @@ def encode_shards(
 ) -> None:
     """Encode the shards that are this process's and not there yet, or have a cluster encode them."""
     from dmuh.encoder import Hasher
-    from dmuh.shards import Manifest, Shards, encode_shard, own_shards, parse_shard
+    from dmuh.shards import Manifest, Shards, assigned_shards, encode_shard, parse_shard
     from dmuh.shards.cluster import encode_on_ray, find_ray
 
     chosen = None if shard is None else parse_shard(shard)
@@ -36,7 +36,7 @@ def encode_shards(
         find_ray()
         if reading.workers is not None:
             raise ConfigError("--workers is for this machine: the actors of --ray read their images themselves")
-    mine = [chosen[0]] if chosen else own_shards(total)
+    mine = [chosen[0]] if chosen else assigned_shards(total)
     hasher = Hasher.load(run)
     folder = Shards(out)
     folder.begin(Manifest(str(run.absolute()), hasher.digest, hasher.n_bits, source.digest(), total))

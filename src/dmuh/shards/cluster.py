@@ -1,4 +1,4 @@
-"""Encoding on a Ray cluster: actors of Ray Data that hold the encoder make one shard after the other.
+"""Encoding on a Ray cluster: actors of Ray Data load the encoder once and make one shard after the other.
 
 What they write is what `encode_shard` writes, so a folder can be begun by one machine and finished by a cluster.
 """
@@ -13,8 +13,9 @@ from typing import Any
 from dmuh.encoder import Hasher
 from dmuh.errors import DataError, DmuhError, MissingExtraError
 from dmuh.images import OnBadImage, Reading
-from dmuh.shards.folder import Shards, encode_shard
-from dmuh.shards.sources import Source
+from dmuh.shards.encoding import encode_shard
+from dmuh.shards.folder import Shards
+from dmuh.shards.sources import ImageSource
 
 
 def find_ray() -> Any:
@@ -27,7 +28,7 @@ def find_ray() -> Any:
     return ray
 
 
-def encode_on_ray(run: Path, source: Source, folder: Shards, shards: Sequence[int], reading: Reading) -> None:
+def encode_on_ray(run: Path, source: ImageSource, folder: Shards, shards: Sequence[int], reading: Reading) -> None:
     """Encode shards of a folder that was begun, counted from 0, on the cluster that Ray finds, or on this machine.
 
     Run, images and folder must lie where all machines of the cluster see them by the same names. An actor takes a GPU
@@ -57,16 +58,16 @@ def encode_on_ray(run: Path, source: Source, folder: Shards, shards: Sequence[in
 
 @dataclass(frozen=True)
 class _Task:
-    """What every actor is told."""
+    """What every actor gets."""
 
     run: Path
-    source: Source
+    source: ImageSource
     folder: Shards
     on_bad_image: OnBadImage
 
 
 class _ShardEncoder:
-    """An actor: the network is loaded once, then asked for shards."""
+    """An actor of Ray: loads the network once, then encodes shards."""
 
     def __init__(self, task: _Task) -> None:
         self._task = task

@@ -1,6 +1,6 @@
-"""Encoding in shards: many processes on many machines, each of which may be killed and started again.
+"""Shards: a folder of codes that many processes on many machines make, each of which may be killed and started again.
 
-A folder of shards holds
+It holds
 
     shards.json                      the model, the sources and how many shards they are cut into
     shard-00003-of-00064.parquet     id, path, labels, code (packed bits) and uncertainty (per bit) of each image
@@ -25,16 +25,12 @@ import numpy as np
 from dmuh.codes import Codes
 from dmuh.collection import Collection, Item
 from dmuh.documents import digest_of, file_digest, read_document, write_document
-from dmuh.encoder import Hasher
-from dmuh.errors import ConfigError, DataError, FormatError, RunError
-from dmuh.files import clear_torn, written_whole
-from dmuh.images import Reading
+from dmuh.errors import DataError, FormatError, RunError
+from dmuh.files import clear_torn
 from dmuh.index import HammingIndex, MilvusIndex
-from dmuh.machine import place_in_group
-from dmuh.shards.sources import Piece, Source, arrow
+from dmuh.shards.sources.parquet import arrow
 
-_KIND, _SEAL = "dmuh shards", "dmuh shard"
-_INDICES = (("SLURM_PROCID", "SLURM_NTASKS"), ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS"))
+_KIND, _SHARD_KIND = "dmuh shards", "dmuh shard"
 
 
 @dataclass(frozen=True)
@@ -53,8 +49,8 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Seal:
-    """What is known of one shard: what it is of, which one it is, its checksum, and the ids that it spans."""
+class ShardInfo:
+    """What stands beside a shard: the digest of its manifest, which shard it is, its checksum and its range of ids."""
 
     of: str
     shard: str
@@ -79,7 +75,7 @@ class Shards:
         return self.path / "shards.json"
 
     def file(self, shard: int, shards: int) -> Path:
-        """Return where a shard lies, counted from 0."""
+        """Return the file of a shard, counted from 0."""
         return self.path / f"shard-{shard:05}-of-{shards:05}.parquet"
 
     def manifest(self) -> Manifest:
@@ -94,30 +90,31 @@ class Shards:
             raise FormatError(f"{self._manifest_file} is not a list of shards that this dmuh reads") from error
 
     def begin(self, manifest: Manifest) -> None:
-        """Write what the shards have in common; a folder with shards of something else is refused.
+        """Write what all shards have in common; a folder with shards of something else is refused.
 
-        Of processes that begin a folder at once the first one says what it is of.
+        If several processes begin a folder at once, the first one decides.
         """
         if not self.exists:
             with suppress(FileExistsError):
                 write_document(self._manifest_file, _KIND, asdict(manifest), replace=False)
-        kept = self.manifest()
+        existing = self.manifest()
         same = {"model": "model_digest", "list of images": "source", "number of shards": "shards"}
-        other = [what for what, name in same.items() if getattr(kept, name) != getattr(manifest, name)]
+        other = [what for what, name in same.items() if getattr(existing, name) != getattr(manifest, name)]
         if other:
             raise RunError(f"{self.path} holds shards of another {' and '.join(other)}: choose another folder")
 
     def missing(self) -> list[int]:
         """Return which shards are not there yet, counted from 0."""
         n = self.manifest().shards
-        return [shard for shard in range(n) if not self._is_there(shard, n)]
+        return [shard for shard in range(n) if not self.has(shard, n)]
 
-    def _is_there(self, shard: int, shards: int) -> bool:
+    def has(self, shard: int, shards: int) -> bool:
+        """Return whether a shard is there, counted from 0: its file and, written last, its checksum."""
         file = self.file(shard, shards)
         return file.is_file() and file.with_suffix(".json").is_file()
 
-    def parts(self) -> Iterator["Part"]:
-        """Yield what is in each shard; all of them must be there."""
+    def contents(self) -> Iterator["ShardContent"]:
+        """Yield the content of each shard; all of them must be there."""
         manifest, missing = self.manifest(), self.missing()
         if missing:
             raise DataError(
@@ -126,25 +123,31 @@ class Shards:
             )
         for shard in range(manifest.shards):
             file = self.file(shard, manifest.shards)
-            yield _part(_read(file, self._seal(shard, manifest)), manifest)
+            yield _content(_read(file, self._info(shard, manifest)), manifest)
 
-    def _seal(self, shard: int, manifest: Manifest) -> Seal:
-        """Read what is known of a shard, if it belongs here."""
+    def finish(self, shard: int, manifest: Manifest, first: int, last: int) -> None:
+        """Write the checksum of a shard whose file is written, and its range of ids: from then on it counts."""
         file = self.file(shard, manifest.shards)
-        seal = Seal(**read_document(file.with_suffix(".json"), _SEAL))
-        if (seal.of, seal.shard) != (manifest.digest(), f"{shard} of {manifest.shards}"):
+        info = ShardInfo(manifest.digest(), f"{shard} of {manifest.shards}", file_digest(file), first, last)
+        write_document(file.with_suffix(".json"), _SHARD_KIND, asdict(info))
+
+    def _info(self, shard: int, manifest: Manifest) -> ShardInfo:
+        """Read the checksum and the range of ids of a shard, if it belongs to this folder."""
+        file = self.file(shard, manifest.shards)
+        info = ShardInfo(**read_document(file.with_suffix(".json"), _SHARD_KIND))
+        if (info.of, info.shard) != (manifest.digest(), f"{shard} of {manifest.shards}"):
             raise FormatError(
                 f"{file} is another shard, or one of another model or of other images: remove it and its .json, and "
                 "run dmuh encode again"
             )
-        return seal
+        return info
 
     def fill(self, index: HammingIndex | MilvusIndex, progress: Callable[[int], None] = lambda _: None) -> None:
         """Give an index the codes of all shards, one shard in memory at a time; what it has already is left alone.
 
         So a load that broke off goes on where it was. Milvus gets the labels too.
         """
-        for part in self.parts():
+        for part in self.contents():
             if isinstance(index, MilvusIndex):
                 index.add_missing(part.codes, part.labels)
             else:
@@ -153,7 +156,7 @@ class Shards:
 
     def merge(self) -> Codes:
         """Make a collection of all shards in the same folder; return its codes, in the order of the images."""
-        manifest, parts = self.manifest(), list(self.parts())
+        manifest, parts = self.manifest(), list(self.contents())
         unsure = [part.codes.uncertainty for part in parts if part.codes.uncertainty is not None]
         codes = Codes(
             np.concatenate([part.codes.bits for part in parts]),
@@ -177,26 +180,26 @@ class Shards:
         found: dict[int, Item] = {}
         for shard in range(manifest.shards):
             file = self.file(shard, manifest.shards)
-            if not self._is_there(shard, manifest.shards):
+            if not self.has(shard, manifest.shards):
                 continue
-            seal = self._seal(shard, manifest)
-            here = wanted[(wanted >= seal.first) & (wanted <= seal.last)]
+            info = self._info(shard, manifest)
+            here = wanted[(wanted >= info.first) & (wanted <= info.last)]
             if len(here):
-                table = _read(file, seal, filters=[("id", "in", here.tolist())])
-                found |= {item.id: item for item in _part(table, manifest).items()}
+                table = _read(file, info, filters=[("id", "in", here.tolist())])
+                found |= {item.id: item for item in _content(table, manifest).items()}
         return found
 
 
 @dataclass(frozen=True)
-class Part:
-    """What some rows of shards say: codes, and path and labels of each."""
+class ShardContent:
+    """Some rows of a shard: their codes, and path and labels of each image."""
 
     codes: Codes
     paths: list[str]
     labels: list[list[str]]
 
     def items(self) -> list[Item]:
-        """Return what is known of each image."""
+        """Return the items of a collection, one per image."""
         unsure = self.codes.image_uncertainty
         return [
             Item(id_, self.paths[row], self.labels[row], None if unsure is None else round(float(unsure[row]), 6))
@@ -204,85 +207,20 @@ class Part:
         ]
 
 
-def encode_shard(hasher: Hasher, source: Source, folder: Shards, shard: int, reading: Reading | None = None) -> None:
-    """Encode one shard of a folder that was begun, counted from 0, unless it is there."""
-    pa, parquet = arrow()
-    manifest = folder.manifest()
-    file = folder.file(shard, manifest.shards)
-    if folder._is_there(shard, manifest.shards):
-        return
-    schema = pa.schema(
-        [
-            ("id", pa.int64()),
-            ("path", pa.binary()),  # a file's name need not be Unicode
-            ("labels", pa.list_(pa.string())),
-            ("code", pa.binary(-(-manifest.n_bits // 8))),
-            ("uncertainty", pa.list_(pa.float32())),
-        ]
-    )
-    spans: list[int] = []
-    with written_whole(file) as temporary, parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
-        for piece in source.pieces(shard, manifest.shards):
-            codes = hasher.encode(piece.images, ids=piece.ids, reading=reading)
-            writer.write_table(_table(pa, schema, codes, piece))
-            spans += [codes.ids[0], codes.ids[-1]] if len(codes) else []
-    seal = Seal(manifest.digest(), f"{shard} of {manifest.shards}", file_digest(file), *_ends(spans))
-    write_document(file.with_suffix(".json"), _SEAL, asdict(seal))
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Return which shard, counted from 0, of how many K/N means, where K is counted from 1."""
-    number, _, total = text.partition("/")
-    if not (number.isdecimal() and total.isdecimal() and 1 <= int(number) <= int(total)):
-        raise ConfigError(f"--shard must be K/N with K from 1 to N, such as 3/64, got {text}")
-    return int(number) - 1, int(total)
-
-
-def own_shards(shards: int) -> list[int]:
-    """Return which shards, counted from 0, are dealt to this process.
-
-    By the index that torchrun, Slurm or Kubernetes gave it; one that has none makes all.
-    """
-    rank, size = place_in_group()
-    for index, count in _INDICES:
-        if size == 1 and index in os.environ:
-            rank, size = int(os.environ[index]), int(os.environ.get(count, shards))
-    return list(range(rank, shards, size))
-
-
-def _table(pa: Any, schema: Any, codes: Codes, piece: Piece) -> Any:
-    """Return the rows of a shard for the images of a piece that could be read."""
-    rows = np.searchsorted(piece.ids, codes.ids)
-    unsure = [[]] * len(codes) if codes.uncertainty is None else list(codes.uncertainty)
-    columns = {
-        "id": codes.ids,
-        "path": [os.fsencode(piece.names[row]) for row in rows],
-        "labels": [piece.labels[row] for row in rows],
-        "code": [row.tobytes() for row in codes.bits],
-        "uncertainty": unsure,
-    }
-    return pa.table(columns, schema)
-
-
-def _ends(ids: list[int]) -> tuple[int, int]:
-    """Return the smallest and the largest id, of none such that no id lies between them."""
-    return (int(min(ids)), int(max(ids))) if ids else (0, -1)
-
-
-def _read(file: Path, seal: Seal, filters: Any = None) -> Any:
-    """Read a shard, or some rows of it, as it was written and not otherwise."""
+def _read(file: Path, info: ShardInfo, filters: Any = None) -> Any:
+    """Read a shard, or some rows of it, after a check of its checksum."""
     pa, parquet = arrow()
     content = file.read_bytes()
-    if hashlib.sha256(content).hexdigest() != seal.sha256:
+    if hashlib.sha256(content).hexdigest() != info.sha256:
         raise FormatError(f"{file} was altered or cut short: remove it and its .json, and run dmuh encode again")
     return parquet.read_table(pa.BufferReader(content), filters=filters)
 
 
-def _part(table: Any, manifest: Manifest) -> Part:
+def _content(table: Any, manifest: Manifest) -> ShardContent:
     """Return the rows of a shard as codes, paths and labels."""
     n, width = len(table), -(-manifest.n_bits // 8)
     bits = np.frombuffer(b"".join(table["code"].to_pylist()), np.uint8).reshape(n, width)
     unsure = table["uncertainty"].combine_chunks().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
     ids = table["id"].to_numpy().astype(np.int64)
     codes = Codes(bits, manifest.n_bits, unsure.reshape(n, -1) if len(unsure) else None, ids)
-    return Part(codes, [os.fsdecode(path) for path in table["path"].to_pylist()], table["labels"].to_pylist())
+    return ShardContent(codes, [os.fsdecode(path) for path in table["path"].to_pylist()], table["labels"].to_pylist())
