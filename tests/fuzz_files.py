@@ -116,13 +116,18 @@ def cases_of_collections(root: Path) -> Iterator[Case]:
         Collection(root / name).build_index()
     own = Collection(root / "one")
 
-    def ask() -> Any:
+    def searched() -> Any:
         found = own.load_index().search(codes_of(0), 5)
+        items = own.items(found.ids[::7].ravel().tolist())  # of a few, as a search reads them
+        return [found.ids.tolist(), {id_: vars(item) for id_, item in items.items()}]
+
+    def read() -> Any:
         items = {id_: vars(item) for id_, item in own.items().items()}
-        return [plain(own.load_codes()), str(own.model()), items, found.ids.tolist(), own.uncertainty_percentiles()]
+        return [searched(), plain(own.load_codes()), str(own.model()), items, own.uncertainty_percentiles()]
 
     for file in sorted(own.path.iterdir()):
-        yield Case(f"index folder: {file.name}", file, root / "two" / file.name, ask)
+        yield Case(f"index folder: {file.name}", file, root / "two" / file.name, read)
+        yield Case(f"index folder, searched: {file.name}", file, root / "two" / file.name, searched)
 
 
 def cases_of_shards(root: Path) -> Iterator[Case]:

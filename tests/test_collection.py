@@ -11,10 +11,12 @@ import pytest
 from dmuh.codes import Codes
 from dmuh.collection import Collection
 from dmuh.datasets import Dataset, multi_hot
+from dmuh.documents import read_document, write_document
 from dmuh.errors import DataError, FormatError
 
 NAMES = ["a/1.png", "b/Füße 日本.jpg", 'b/quote " and \u2028 line\nbreak.png', "c/4.png"]
 CLASSES = ("Straße", "sea", "sky")
+FILES = ["codes.safetensors", "items.jsonl", "lines.safetensors", "index.safetensors", "collection.json"]
 LABELS = [["sky"], ["Straße", "sky"], [], ["sea"]]
 
 
@@ -60,6 +62,37 @@ def test_items_are_found_by_id(collection):
     assert collection.items([2]) == collection.items([]) == {}
 
 
+def test_a_few_items_are_read_without_the_others(collection):
+    """A line that is returned is checked; another that was altered is noticed when all are read."""
+    file = collection.path / "items.jsonl"
+    expected = collection.items([1])
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"/1.png", b"/2.png"))  # of id 0
+    assert collection.items([1]) == expected
+    for ids in ([0], [1, 0], None):
+        with pytest.raises(FormatError, match=r"items\.jsonl is missing, altered or of another index"):
+            collection.items(ids)
+    file.write_bytes(whole[:-1])
+    with pytest.raises(FormatError, match="missing, altered"):
+        collection.items([3])
+    file.unlink()
+    with pytest.raises(FormatError, match="missing, altered"):
+        collection.items([1])
+
+
+def test_a_collection_of_an_earlier_version_has_no_lines_file(collection):
+    expected = collection.items([3, 1])
+    file = collection.path / "collection.json"
+    about = read_document(file, "dmuh collection")
+    assert about.pop("lines")
+    write_document(file, "dmuh collection", about)
+    (collection.path / "lines.safetensors").unlink()
+    assert collection.items([3, 1]) == expected
+    (collection.path / "items.jsonl").write_text("{}\n")
+    with pytest.raises(FormatError, match="missing, altered"):
+        collection.items([3])
+
+
 @pytest.mark.parametrize("name", range(4))
 def test_any_file_name_comes_back(tmp_path, name):
     collection = Collection(tmp_path / "collection")
@@ -99,7 +132,7 @@ def test_a_collection_that_was_written_again_has_no_index_of_its_old_codes(colle
     assert collection.build_index().ids.tolist() == collection.load_index().ids.tolist() == [2]
 
 
-@pytest.mark.parametrize("name", ["codes.safetensors", "items.jsonl", "index.safetensors", "collection.json"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_file_of_another_collection_is_refused(collection, tmp_path, name):
     other = Collection(tmp_path / "other")
     other.write(make_codes([0, 1, 2], seed=1), make_dataset(tmp_path), tmp_path / "run", "d1e5")
@@ -107,10 +140,10 @@ def test_a_file_of_another_collection_is_refused(collection, tmp_path, name):
         made.build_index()
     shutil.copy(other.path / name, collection.path / name)
     with pytest.raises(FormatError):
-        (collection.load_codes(), collection.load_index(), collection.items())
+        (collection.load_codes(), collection.load_index(), collection.items(), collection.items([0]))
 
 
-@pytest.mark.parametrize("name", ["codes.safetensors", "items.jsonl", "index.safetensors", "collection.json"])
+@pytest.mark.parametrize("name", FILES)
 def test_files_that_dmuh_did_not_write_are_not_replaced(tmp_path, name):
     folder = tmp_path / "thesis"
     folder.mkdir()

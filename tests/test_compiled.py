@@ -14,9 +14,11 @@ import dmuh
 from dmuh.encoder import export_run
 
 SOURCE = Path(dmuh.__file__).parent
-ORDER = (
-    "import numpy as np; from dmuh.index.grouping import order_by; print(order_by(np.array([2, 0, 2]), 3)[1].tolist())"
-)
+ORDER = """
+import numpy as np
+from dmuh.index.hash_table import order_by
+print(order_by(np.array([2, 0, 2]), 3)[1].tolist())
+"""
 NO_ROOM = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); \
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
 

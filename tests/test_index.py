@@ -7,6 +7,7 @@ from dmuh.codes import Codes
 from dmuh.errors import FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
 from dmuh.index import HammingIndex
+from routes import route  # noqa: F401
 
 WIDTHS = (1, 12, 63, 64, 65, 128, 200)
 EXTREMES = st.sampled_from([-(2**63), 2**63 - 1, 0, -1])

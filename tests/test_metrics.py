@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dmuh.codes import Codes
 from dmuh.errors import DtypeError, InputError
 from dmuh.metrics import evaluate
+from routes import route  # noqa: F401
 
 DENOMINATORS = ("retrieved", "relevant")
 TIES = ("expected", "index-order")

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmuh import Codes, evaluate
-from dmuh.index.grouping import group, order_by
+from dmuh.index.grouping import group, in_key_order
+from routes import route  # noqa: F401
 
 DENOMINATORS = ["retrieved", "relevant"]
 
@@ -119,8 +120,8 @@ def test_groups_are_those_of_a_dictionary(n, width, values, seed, kind):
     assert all(groups.of[j] == g for g, rows in enumerate(known.values()) for j in rows)
 
 
-def test_order_by_is_a_stable_sort():
+def test_in_key_order_is_a_stable_sort():
     keys = np.random.default_rng(0).integers(0, 7, 100)
-    starts, order = order_by(keys, 9)
+    starts, order = in_key_order(keys, 9)
     assert order.tolist() == np.argsort(keys, kind="stable").tolist()
     assert starts.tolist() == [int((keys < k).sum()) for k in range(10)]

@@ -1,9 +1,11 @@
 """Collections: images that were encoded, on disk, with what is known of each.
 
 codes.safetensors   the codes, with ids and uncertainty
-items.jsonl         one line an image: id, path, labels, image uncertainty, metadata
-collection.json     the model that made the codes, the checksums of the codes and items, and the percentiles of the
-                    images' uncertainty
+items.jsonl         one line per image: id, path, labels, image uncertainty, metadata
+lines.safetensors   where the line of each id begins in items.jsonl, and a checksum of the line, so that a few lines can
+                    be read and checked without all others; collections of earlier versions have none
+collection.json     the model that made the codes, the checksums of the codes, items and lines, and the percentiles of
+                    the images' uncertainty
 index.safetensors   the search index, once `dmuh index` made it
 
 Each file has a checksum and says what it belongs to: one that was altered, or taken from elsewhere, is refused.
@@ -11,19 +13,22 @@ Each file has a checksum and says what it belongs to: one that was altered, or t
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.datasets import Dataset
 from dmuh.documents import file_digest, read_document, refuse_foreign, write_document
 from dmuh.errors import DataError, FormatError
-from dmuh.files import saved_checksum, write_text
+from dmuh.files import load_arrays, save_arrays, saved_checksum, write_text
 from dmuh.index import HammingIndex
 
 _KIND = "dmuh collection"
+_LINES, _LINES_VERSION = "dmuh lines", 1
 
 
 @dataclass(frozen=True)
@@ -76,21 +81,24 @@ class Collection:
     def write_items(self, codes: Codes, items: Iterable[Item], model: Path, model_digest: str) -> None:
         """Write codes and what is known of each image, in the same order."""
         self.refuse_foreign()
-        lines = [json.dumps(vars(item)) + "\n" for item in items]  # ASCII: a file's name need not be Unicode
+        # ASCII: a file's name need not be Unicode, and a letter is a byte
+        lines = {item.id: json.dumps(vars(item)) + "\n" for item in items}
         about = {"model": str(model.absolute()), "model_digest": model_digest}
         write_document(self._about_file, _KIND, about | {"finished": False})
         codes.save(self.codes_file, of=model_digest)
-        write_text(self._items_file, "".join(lines))
+        write_text(self._items_file, "".join(lines.values()))
+        self._write_lines(lines)
         known = {
             "codes": saved_checksum(self.codes_file),
             "items": file_digest(self._items_file),
+            "lines": saved_checksum(self._lines_file),
             "uncertainty_percentiles": uncertainty_percentiles(codes.image_uncertainty),
         }
         write_document(self._about_file, _KIND, about | known | {"finished": True})
 
     def refuse_foreign(self) -> None:
         """Raise if the folder has files of a collection's names that are not a collection's."""
-        names = [file.name for file in (self.codes_file, self._items_file, self.index_file)]
+        names = [file.name for file in (self.codes_file, self._items_file, self._lines_file, self.index_file)]
         refuse_foreign(self.path, self._about_file.name, _KIND, names)
 
     def build_index(self) -> HammingIndex:
@@ -128,14 +136,47 @@ class Collection:
         return percentiles
 
     def items(self, ids: Iterable[int] | None = None) -> dict[int, Item]:
-        """Return the items by id: those asked for, or all."""
-        digest = self._about()["items"]
+        """Return items by id, in the order of the file: those with these ids, whose lines alone are read, or all."""
+        about = self._about()
         wanted = None if ids is None else set(ids)
-        content = self._items_file.read_bytes() if self._items_file.is_file() else b""
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise FormatError(f"{self._items_file} is missing, altered or of another index: index the images again")
-        lines = map(json.loads, content.splitlines())
-        return {line["id"]: Item(**line) for line in lines if wanted is None or line["id"] in wanted}
+        if wanted is not None and "lines" in about:
+            lines = self._read_lines(wanted, about["lines"])
+        else:
+            content = self._items_file.read_bytes() if self._items_file.is_file() else b""
+            if hashlib.sha256(content).hexdigest() != about["items"]:
+                raise self._altered_items()
+            lines = content.splitlines()
+        items = (Item(**json.loads(line)) for line in lines)
+        return {item.id: item for item in items if wanted is None or item.id in wanted}
+
+    def _write_lines(self, lines: Mapping[int, str]) -> None:
+        """Write where each line of the items begins, and its checksum."""
+        arrays = {
+            "ids": np.array(list(lines), np.int64),
+            "starts": np.cumsum([0, *map(len, lines.values())], dtype=np.int64),  # and where the last one ends
+            "digests": np.array([_line_digest(line.encode()) for line in lines.values()], np.int64),
+        }
+        save_arrays(self._lines_file, _LINES, _LINES_VERSION, arrays)
+
+    def _read_lines(self, ids: set[int], checksum: str) -> list[bytes]:
+        """Return the lines of these ids, those that there are, in the order of the file; each is checked."""
+        file = load_arrays(self._lines_file, _LINES, _LINES_VERSION, memory_map=True)
+        if file.checksum != checksum:
+            raise FormatError(f"{self._lines_file} does not belong to {self._about_file}: index the images again")
+        rows = np.flatnonzero(np.isin(file.arrays["ids"], np.array(list(ids), np.int64)))
+        starts, digests, lines = file.arrays["starts"], file.arrays["digests"], []
+        if not self._items_file.is_file():
+            raise self._altered_items()
+        with self._items_file.open("rb") as items:
+            for row in rows.tolist():
+                items.seek(int(starts[row]))
+                lines.append(items.read(int(starts[row + 1] - starts[row])))
+                if _line_digest(lines[-1]) != digests[row]:
+                    raise self._altered_items()
+        return lines
+
+    def _altered_items(self) -> FormatError:
+        return FormatError(f"{self._items_file} is missing, altered or of another index: index the images again")
 
     @property
     def _about_file(self) -> Path:
@@ -145,6 +186,10 @@ class Collection:
     def _items_file(self) -> Path:
         return self.path / "items.jsonl"
 
+    @property
+    def _lines_file(self) -> Path:
+        return self.path / "lines.safetensors"
+
     def _about(self) -> dict[str, Any]:
         """Return what is known of all images together."""
         if not self.exists:
@@ -153,3 +198,8 @@ class Collection:
         if not about["finished"]:
             raise FormatError(f"{self.path} was not written to its end: index the images again")
         return about
+
+
+def _line_digest(line: bytes) -> int:
+    """Return the first 64 bits of the SHA-256 of a line."""
+    return int.from_bytes(hashlib.sha256(line).digest()[:8], "little", signed=True)

@@ -16,6 +16,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def may_have_gpu() -> bool:
+    """Return whether there is any device that a GPU's driver makes; torch, which knows for sure, takes seconds."""
+    drivers = ("nvidia*", "nvhost*", "nvgpu*", "nvmap", "kfd", "dxg")  # NVIDIA's, also on Jetson, AMD's, Windows' own
+    return any(True for pattern in drivers for _ in Path("/dev").glob(pattern))
+
+
 def place_in_group() -> tuple[int, int]:
     """Return which of the processes that torchrun started together this is, and how many they are: (0, 1) alone."""
     wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -17,6 +17,7 @@ from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, InputError, MissingExtraError, needs_torch
 from dmuh.files import ArrayFile, write_text, written_whole
 from dmuh.images import ImageLike, ImageReader, Images, OnBadImage, Pixels, Preprocess, Reading
+from dmuh.machine import may_have_gpu
 from dmuh.runs import Run
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Hasher:
 
 def _on_gpu(model: ArrayFile, device: str) -> "TorchNetwork | None":
     """Return the network on the GPU that is meant by `device`, or None if that is the CPU."""
-    if device == "cpu":
+    if device == "cpu" or (device == "auto" and not may_have_gpu()):
         return None
     try:
         from dmuh.network import TorchNetwork, choose_device, load_networks

@@ -1,29 +1,13 @@
-"""Packed codes as machine words, and how many bits differ between two of them."""
+"""Packed codes as machine words, and how many bits differ between them, by numpy."""
 
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
 
-Words = NDArray[Any]  # uint32 or uint64 (words a code, codes)
-
-
-@intrinsic
-def popcount(typing_context: Any, number: Any) -> Any:
-    """Return the ones of an integer, inside a compiled function: one machine instruction."""
-    del typing_context
-    if not isinstance(number, types.Integer):
-        return None
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.ctpop(arguments[0])
-
-    return number(number), generate
+Words = NDArray[Any]  # uint32 or uint64 (words per code, codes)
 
 
 def word_type(n_bits: int) -> np.dtype[Any]:
@@ -41,3 +25,18 @@ def as_words(codes: Codes) -> Words:
     padded = np.zeros((n, -(-width // kind.itemsize) * kind.itemsize), np.uint8)
     padded[:, :width] = codes.bits
     return np.ascontiguousarray(padded.view(kind.newbyteorder("<")).astype(kind, copy=False).T)
+
+
+def distances_to(query: Words, words: Words) -> NDArray[np.uint16]:
+    """Return the Hamming distance (n,) of each code of `words` (w, n) to one query (w,)."""
+    total: NDArray[np.uint16] = np.bitwise_count(words[0] ^ query[0]).astype(np.uint16)
+    for row, word in zip(words[1:], query[1:], strict=True):
+        total += np.bitwise_count(row ^ word)
+    return total
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written, so that kernels see one type for arrays in memory and in a file."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,4 +1,4 @@
-"""Equal rows found in one pass: learned codes and label sets are few and repeated, and are worked on once each."""
+"""Equal rows found together: learned codes and label sets are few and repeated, and are worked on once each."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,9 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.index.compiled import compiled
+from dmuh.index.bits import read_only
+from dmuh.index.kernel_use import KERNELS
+
+_SORTING = 100  # what sorting a word costs by numpy, in pairs compared
 
 Array = NDArray[Any]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +25,10 @@ class Groups:
     rows    int64 (n,) all rows, group after group, ascending within each
     """
 
-    of: NDArray[np.int64]
-    first: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    of: Ints
+    first: Ints
+    starts: Ints
+    rows: Ints
 
     def __len__(self) -> int:
         return len(self.first)
@@ -32,58 +36,37 @@ class Groups:
 
 def group(words: Array) -> Groups:
     """Group the columns of words (w, n): those with equal words belong together."""
-    n = words.shape[1]
-    size = 1 << max(4, int(2 * n - 1).bit_length())
-    of, first = _hash(np.ascontiguousarray(words), np.full(size, -1, np.int64))
-    return Groups(of, first, *order_by(of, len(first)))
+    if not KERNELS.worth(words.dtype, _SORTING * words.size, "group"):
+        return _group_by_sorting(words)
+    from dmuh.index.hash_table import distinct, order_by
+
+    of, first = distinct(read_only(np.ascontiguousarray(words)))
+    grouped = Groups(of, first, *order_by(of, len(first)))
+    KERNELS.note_ready(words.dtype, "group")
+    return grouped
 
 
-@compiled()
-def order_by(keys: Array, n_keys: int) -> tuple[Array, Array]:
+def in_key_order(keys: Ints, n_keys: int) -> tuple[Ints, Ints]:
     """Sort positions by small whole numbers, stably: where each key begins (n_keys + 1,), and the positions (n,)."""
-    starts = np.zeros(n_keys + 1, np.int64)
-    for key in keys:
-        starts[key + 1] += 1
-    for key in range(n_keys):
-        starts[key + 1] += starts[key]
-    place = starts[:-1].copy()
-    order = np.empty(len(keys), np.int64)
-    for position in range(len(keys)):
-        key = keys[position]
-        order[place[key]] = position
-        place[key] += 1
-    return starts, order
+    if KERNELS.worth(keys.dtype, _SORTING * len(keys), "order"):
+        from dmuh.index.hash_table import order_by
+
+        ordered = order_by(keys, n_keys)
+        KERNELS.note_ready(keys.dtype, "order")
+        return ordered
+    starts = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=n_keys))])
+    return starts.astype(np.int64, copy=False), np.argsort(keys, kind="stable")
 
 
-@compiled()
-def _hash(words: Array, table: Array) -> tuple[Array, Array]:
-    """Give each distinct column of words a number, through an open hash table whose length is a power of two."""
-    width, n = words.shape
-    mask = np.uint64(len(table) - 1)
+def _group_by_sorting(words: Array) -> Groups:
+    n = words.shape[1]
+    by_value = np.lexsort(words)  # stable: equal columns stay in their order
+    ordered = words[:, by_value]
+    begins = np.flatnonzero(np.append(np.ones(min(n, 1), bool), (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)))
+    by_first = np.argsort(by_value[begins])
+    number = np.empty(len(begins), np.int64)
+    number[by_first] = np.arange(len(begins))
     of = np.empty(n, np.int64)
-    first = np.empty(n, np.int64)
-    n_groups = 0
-    for j in range(n):
-        key = np.uint64(0)
-        for w in range(width):
-            key = (key ^ np.uint64(words[w, j])) * np.uint64(0x9E3779B97F4A7C15)
-            key ^= key >> np.uint64(29)
-        slot = key & mask
-        while True:
-            known = table[slot]
-            if known < 0:
-                table[slot] = n_groups
-                first[n_groups] = j
-                of[j] = n_groups
-                n_groups += 1
-                break
-            same = True
-            for w in range(width):
-                if words[w, j] != words[w, first[known]]:
-                    same = False
-                    break
-            if same:
-                of[j] = known
-                break
-            slot = (slot + np.uint64(1)) & mask
-    return of, first[:n_groups].copy()
+    of[by_value] = np.repeat(number, np.diff(np.append(begins, n)))
+    starts, rows = in_key_order(of, len(begins))
+    return Groups(of, by_value[begins][by_first], starts, rows)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.index.bits import popcount
-from dmuh.index.compiled import compiled
+from dmuh.index.compiled import compiled, popcount
 
 _CHUNK = 8192  # codes that stay in the cache while a block of queries passes over them
 _BLOCK = 16  # queries in such a block

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.index.bits import popcount
-from dmuh.index.compiled import compiled
-from dmuh.index.grouping import order_by
+from dmuh.index.compiled import compiled, popcount
+from dmuh.index.hash_table import order_by
 from dmuh.index.scan import distance, lowered, n_ids, order, wider
 
 PART = 16  # bits of a part

@@ -1,4 +1,4 @@
-"""Every query against every database code: counts per distance, or ranks, by the compiled passes."""
+"""Every query against every database code: counts per distance, or ranks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,74 +8,84 @@ from numpy.typing import NDArray
 
 from dmuh.codes import Codes
 from dmuh.index.bits import as_words
-from dmuh.index.grouping import group, order_by
-from dmuh.metrics.kernels import count_labelled_pairs, count_pairs, rank_in_order
+from dmuh.index.grouping import group, in_key_order
+from dmuh.index.kernel_use import KernelUse
+from dmuh.metrics import plain
 from dmuh.workers import over_cores
 
 _WORTH_GROUPING = 0.7  # share of distinct (code, labels) below which working on each once pays
+_RANKING = 5  # what ranking a pair costs by numpy, in pairs compared
+_COUNTING, _IN_ORDER = ("count_pairs", "count_labelled_pairs"), "rank_in_order"  # the compiled passes
 _SHORT_RUN = 16  # images with equal labels below which deciding relevance pair by pair is quicker
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Labels = NDArray[Any]
 
+KERNELS = KernelUse("dmuh.metrics.rehearsal:rehearsals")
 
-def count(query: Codes, database: Codes, wanted: Labels, given: Labels) -> tuple[Ints, Ints]:
+
+def count(query: Codes, database: Codes, query_labels: Labels, database_labels: Labels) -> tuple[Ints, Ints]:
     """Return how many database items, and how many relevant ones, stand at each distance: two arrays (queries, K + 1).
 
-    Images with the same code and the same labels are counted once, with their number, and queries asked once.
+    Queries with the same code and the same labels are counted once, and by the compiled passes database images too.
     """
-    asked = _label_words(wanted)
-    queries = as_words(query)
-    asking = group(np.concatenate([queries.astype(np.uint64), asked.T]))
-    queries, asked = np.ascontiguousarray(queries[:, asking.first]), asked[asking.first]
-    counts = np.zeros((len(asking), 2, query.n_bits + 1), np.int64)
-    if len(database):
-        over_cores(_pass_over(database, given, queries, asked, counts), len(asking))
-    every = counts[asking.of]
+    wanted, labels = _label_words(query_labels), _label_words(database_labels)
+    queries, words = as_words(query), as_words(database)
+    distinct = group(np.concatenate([queries.astype(np.uint64), wanted.T]))
+    queries, wanted = np.ascontiguousarray(queries[:, distinct.first]), wanted[distinct.first]
+    counts = np.zeros((len(distinct), 2, query.n_bits + 1), np.int64)
+    if len(database) and KERNELS.worth(words.dtype, len(distinct) * words.size, *_COUNTING):
+        kernel, arranged = _arranged(words, labels)
+        over_cores(lambda first, last: kernel(*arranged, queries, wanted, first, last, counts), len(distinct))
+        KERNELS.note_ready(words.dtype, kernel.__name__)
+    else:
+        plain.count_pairs(words, labels, queries, wanted, counts)
+    every = counts[distinct.of]
     return every.sum(axis=1), every[:, 1]
 
 
-def _pass_over(
-    database: Codes, given: Labels, queries: NDArray[Any], asked: NDArray[np.uint64], counts: Ints
-) -> Callable[[int, int], None]:
-    """Arrange the database for the pass that suits it, and return that pass over a range of queries."""
-    words, labels = as_words(database), _label_words(given)
+def _arranged(words: NDArray[Any], labels: NDArray[np.uint64]) -> tuple[Callable[..., None], tuple[NDArray[Any], ...]]:
+    """Return the compiled pass that suits the database, words (w, n) and labels (n, l), and the database for it."""
+    from dmuh.metrics.kernels import count_labelled_pairs, count_pairs
+
+    n = len(labels)
     sets = group(np.ascontiguousarray(labels.T))
-    its_set, weights = sets.of, np.empty(0, np.uint32)
-    same = group(np.concatenate([words.astype(np.uint64, copy=False), its_set[None].astype(np.uint64)]))
-    if len(same) < _WORTH_GROUPING * len(database):
-        words, its_set, weights = words[:, same.first], its_set[same.first], np.diff(same.starts).astype(np.uint32)
-    elif len(sets) * _SHORT_RUN > len(database):
-        columns = np.ascontiguousarray(labels.T)
-        return lambda first, last: count_labelled_pairs(words, columns, queries, asked, first, last, counts)
-    starts, order = order_by(its_set, len(sets))
-    ordered, weights = np.ascontiguousarray(words[:, order]), weights[order] if len(weights) else weights
-    distinct = labels[sets.first]
-    return lambda first, last: count_pairs(ordered, weights, starts, distinct, queries, asked, first, last, counts)
+    set_of, weights = sets.of, np.empty(0, np.uint32)
+    same = group(np.concatenate([words.astype(np.uint64, copy=False), set_of[None].astype(np.uint64)]))
+    if len(same) < _WORTH_GROUPING * n:
+        words, set_of, weights = words[:, same.first], set_of[same.first], np.diff(same.starts).astype(np.uint32)
+    elif len(sets) * _SHORT_RUN > n:
+        return count_labelled_pairs, (words, np.ascontiguousarray(labels.T))
+    starts, order = in_key_order(set_of, len(sets))
+    weights = weights[order] if len(weights) else weights
+    return count_pairs, (np.ascontiguousarray(words[:, order]), weights, starts, labels[sets.first])
 
 
 def rank(
-    query: Codes, database: Codes, wanted: Labels, given: Labels, cut: int, by_retrieved: bool, ranks: Ints
-) -> tuple[Ints, Ints, Floats, Floats]:
+    query: Codes, database: Codes, query_labels: Labels, database_labels: Labels, cut: int, by_retrieved: bool,
+    ranks: Ints,
+) -> tuple[Ints, Ints, Floats, Floats]:  # fmt: skip
     """Rank by (distance, position); return counts as `count` does, average precision and the hits at the ranks."""
-    labels, asked = _label_words(given), _label_words(wanted)
-    sets = group(np.ascontiguousarray(labels.T))
-    words, queries, distinct = as_words(database), as_words(query), labels[sets.first]
+    wanted, labels = _label_words(query_labels), _label_words(database_labels)
+    queries, words = as_words(query), as_words(database)
     counts = np.zeros((len(query), 2, query.n_bits + 1), np.int64)
     average, hits = np.zeros(len(query)), np.zeros((len(query), len(ranks)))
-    ascending = np.argsort(ranks, kind="stable")
-    sorted_hits = np.zeros_like(hits)
+    if not len(database):
+        return counts.sum(axis=1), counts[:, 1], average, hits
+    results = average, hits, counts
+    if KERNELS.worth(words.dtype, _RANKING * len(query) * words.size, _IN_ORDER):
+        from dmuh.metrics.kernels import rank_in_order
 
-    def pass_over(first: int, last: int) -> None:
-        rank_in_order(
-            words, sets.of, distinct, queries, asked, first, last, cut, by_retrieved, ranks[ascending], average,
-            sorted_hits, counts,
-        )  # fmt: skip
-
-    if len(database):
-        over_cores(pass_over, len(query))
-    hits[:, ascending] = sorted_hits
+        sets = group(np.ascontiguousarray(labels.T))
+        sets_of, ascending = labels[sets.first], np.argsort(ranks, kind="stable")
+        given = words, sets.of, sets_of, queries, wanted
+        sorted_ranks = ranks[ascending]
+        over_cores(lambda a, b: rank_in_order(*given, a, b, cut, by_retrieved, sorted_ranks, *results), len(query))
+        hits[:, ascending] = hits.copy()
+        KERNELS.note_ready(words.dtype, _IN_ORDER)
+    else:
+        plain.rank_in_order(words, labels, queries, wanted, cut, by_retrieved, ranks, *results)
     return counts.sum(axis=1), counts[:, 1], average, hits
 
 

@@ -1,0 +1,87 @@
+"""When the compiled kernels do the work, and when numpy does it at once.
+
+A kernel takes seconds to compile the first time after an install, and half a second to load in each process after that.
+numpy gives the same results without that wait, but takes longer per pair of codes. So numpy does small work until the
+kernels are there, and kernels are compiled for work that is worth it: at once for a large piece, and beside the work
+once many small pieces have come.
+"""
+
+import atexit
+import importlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+_AT_ONCE = 200_000_000  # pairs of codes that numpy compares in about a second
+_IN_ALL = 2_000_000_000  # pairs compared by numpy in one process after which its kernels are compiled
+
+_only: ContextVar[bool | None] = ContextVar("only", default=None)
+
+
+@contextmanager
+def only(*, compiled: bool) -> Iterator[None]:
+    """Let the kernels, or else numpy, do all work of this thread inside, however large it is."""
+    token = _only.set(compiled)
+    try:
+        yield
+    finally:
+        _only.reset(token)
+
+
+class KernelUse:
+    """Decides for one set of kernels; `rehearsals` is "module:function", which returns what compiles them, by name."""
+
+    def __init__(self, rehearsals: str) -> None:
+        self._rehearsals = rehearsals
+        self._ready: set[tuple[str, str]] = set()
+        self._pairs = 0  # compared by numpy so far
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    def worth(self, words: np.dtype[Any], pairs: int, *kernels: str) -> bool:
+        """Return whether kernels shall do work of so many pairs of words; which of those named, the caller decides."""
+        chosen = _only.get()
+        if chosen is not None:
+            return chosen
+        if pairs > _AT_ONCE or self._ready.issuperset((kernel, words.name) for kernel in kernels):
+            return True
+        self._pairs += pairs
+        if self._pairs > _IN_ALL:
+            self.prepare()
+        return False
+
+    def note_ready(self, words: np.dtype[Any], kernel: str) -> None:
+        """Note that a kernel is compiled for words of a type: from now on it does small work too."""
+        self._ready.add((kernel, words.name))
+
+    def rehearsals(self) -> dict[str, Callable[[], None]]:
+        """Return what compiles, or loads, all kernels, by a name that a user can read."""
+        module, function = self._rehearsals.split(":")
+        found: dict[str, Callable[[], None]] = getattr(importlib.import_module(module), function)()
+        return found
+
+    def prepare(self) -> None:
+        """Compile the kernels in a thread beside the work, once; numpy does the work until then."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._rehearse, name="dmuh-kernels", daemon=True)
+            self._thread.start()
+            atexit.register(self._stop)
+
+    def _rehearse(self) -> None:
+        for rehearse in self.rehearsals().values():
+            if self._stopping.is_set():
+                return
+            rehearse()
+
+    def _stop(self) -> None:
+        """Let the thread end before the interpreter does, which must not be left in the middle of a compilation."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
+KERNELS = KernelUse("dmuh.index.rehearsal:rehearsals")

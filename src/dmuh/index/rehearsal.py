@@ -1,0 +1,56 @@
+"""Tiny searches that take every way through the compiled kernels, so that these are compiled or loaded."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from dmuh.codes import Codes
+from dmuh.index.bits import as_words
+from dmuh.index.grouping import in_key_order
+from dmuh.index.kernel_use import only
+from dmuh.index.segment import Segment
+
+_LENGTHS = (32, 64)  # bits of a code; kernels differ by the type of a word alone
+
+
+def rehearsals() -> dict[str, Callable[[], None]]:
+    """Return what compiles the kernels, by the name of what they do; those that a service needs first come first."""
+    found: dict[str, Callable[[], None]] = {}
+    for n_bits in _LENGTHS:
+        found[f"search in codes of {_range(n_bits)}"] = partial(_rehearse_search, n_bits)
+    for n_bits in _LENGTHS:
+        found[f"search by radius in codes of {_range(n_bits)}"] = partial(_rehearse_within, n_bits)
+        found[f"search by tables in codes of {_range(n_bits)}"] = partial(_rehearse_tables, n_bits)
+    return found
+
+
+def _range(n_bits: int) -> str:
+    return "at most 32 bits" if n_bits <= 32 else "more than 32 bits"
+
+
+def _tiny(n_bits: int) -> tuple[Segment, Codes]:
+    codes = Codes(np.arange(n_bits, dtype=np.uint8).reshape(8, -1), n_bits)
+    return Segment.build(as_words(codes), codes.ids, n_bits), codes
+
+
+def _rehearse_search(n_bits: int) -> None:
+    with only(compiled=True):
+        segment, codes = _tiny(n_bits)
+        in_key_order(codes.ids, len(codes))
+        segment.search(as_words(codes), 1, None)
+
+
+def _rehearse_within(n_bits: int) -> None:
+    with only(compiled=True):
+        segment, codes = _tiny(n_bits)
+        segment.within(as_words(codes), 1, None)
+
+
+def _rehearse_tables(n_bits: int) -> None:
+    from dmuh.index.tables import Tables
+
+    with only(compiled=True):
+        segment, codes = _tiny(n_bits)
+        segment._usage.tables = Tables.build(segment.words, n_bits)
+        segment.search(as_words(codes), 1, None)
