@@ -14,7 +14,7 @@ from dmuh.collection import Collection
 from dmuh.encoder import Hasher
 from dmuh.errors import ConfigError, DataError
 from dmuh.files import clear_torn
-from dmuh.images import Reading, find_images
+from dmuh.images import Reading, ignored_note, look_through
 from dmuh.server.catalogue import Catalogue, Entry
 from dmuh.server.locating import NO_TEXT, as_path, as_text, inside_of, locate
 from dmuh.server.writer import is_own
@@ -188,10 +188,12 @@ def compare_folder(catalogue: Catalogue, root: Path) -> list[Found]:
 
 def _look_through(root: Path) -> dict[str, Found]:
     """Return the image files of a folder, by path; what leads out of it, or is gone again, is left out."""
-    images, inside = find_images(root), inside_of(root)
-    kept = [path for path in images if inside(path)]
-    if len(kept) < len(images):
-        log.warning("%s links lead out of %s and are passed over", f"{len(images) - len(kept):,}", root)
+    folder, inside = look_through(root), inside_of(root)
+    if folder.ignored:
+        log.warning("%s: %s", root, ignored_note(folder.ignored))
+    kept = [path for path in folder.paths if inside(path)]
+    if len(kept) < len(folder.paths):
+        log.warning("%s links lead out of %s and are passed over", f"{len(folder.paths) - len(kept):,}", root)
     found = {}
     for path in kept:
         own = path.relative_to(root)
