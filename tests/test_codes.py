@@ -1,4 +1,7 @@
+import copy
 import dataclasses
+import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -7,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dmuh.codes import Codes, less_certain_than, uncertainty_percentiles
-from dmuh.errors import DtypeError, FormatError, InputError
+from dmuh.errors import DtypeError, FormatError, InputError, MissingPackageError
 from dmuh.files import save_arrays
+from extras import needs
 
 WIDTHS = (1, 12, 63, 64, 65, 128)
 reals = st.floats(allow_nan=False, width=32) | st.sampled_from([0.0, -0.0, np.inf, -np.inf])
@@ -97,8 +101,74 @@ def test_indexing_keeps_each_codes_id_and_uncertainty(rows, wanted):
 
 
 def test_repr_says_how_many_codes_of_what_there_are():
-    assert repr(codes(4)) == "Codes(4 × 12 bits, with uncertainty)"
-    assert repr(codes(4, uncertainty=False)) == "Codes(4 × 12 bits)"
+    rows = Codes(np.array([[0x01, 0x0F], [0xAB, 0x02], [0, 0], [3, 3]], np.uint8), 12)
+    assert repr(rows) == "Codes(4 × 12 bits: 010f, ab02, 0000, …)"
+    assert repr(rows[:3]) == "Codes(3 × 12 bits: 010f, ab02, 0000)"
+    assert repr(rows[:0]) == "Codes(0 × 12 bits)"
+    assert repr(codes(1)).startswith("Codes(1 × 12 bits, with uncertainty: ")
+
+
+def test_one_position_gives_codes_of_length_one():
+    whole = codes(4, ids=[7, 5, 3, 1])
+    for position in (2, np.int64(2), -2):
+        assert_same(whole[position], whole[2:3])
+    for outside in (4, -5):
+        with pytest.raises(IndexError, match=f"there are 4 codes, got position {outside}"):
+            whole[outside]
+
+
+def test_iteration_gives_every_code_by_itself():
+    whole = codes(4, ids=[7, 5, 3, 1])
+    parts = list(whole)
+    assert [len(part) for part in parts] == [1, 1, 1, 1]
+    assert [part.ids[0] for part in parts] == [7, 5, 3, 1]
+    np.testing.assert_array_equal(np.concatenate([part.uncertainty for part in parts]), whole.uncertainty)
+
+
+def test_numpy_sees_a_matrix_of_bits():
+    whole = codes(3)
+    np.testing.assert_array_equal(np.asarray(whole), whole.unpack())
+    assert np.asarray(whole).dtype == np.uint8
+    assert np.asarray(whole, np.float32).dtype == np.float32
+    assert np.array(whole, copy=True).sum() == whole.unpack().sum()
+    with pytest.raises(ValueError, match="always a copy"):
+        np.array(whole, copy=False)
+
+
+def test_codes_are_equal_if_bits_ids_and_uncertainty_are():
+    whole = codes(3)
+    assert whole == codes(3)
+    assert whole != codes(3, uncertainty=False)
+    assert whole != codes(3, ids=[0, 1, 3])
+    assert whole != whole[:2]
+    assert whole != Codes(whole.bits, 11 + 1, whole.uncertainty + 1, whole.ids)
+    assert Codes(np.zeros((1, 1), np.uint8), 7) != Codes(np.zeros((1, 1), np.uint8), 8)
+    assert whole != "codes"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(whole)
+
+
+def test_codes_are_pickled_and_copied():
+    whole = codes(3, ids=[4, 6, 8])
+    for made in (pickle.loads(pickle.dumps(whole)), copy.copy(whole), copy.deepcopy(whole)):
+        assert_same(made, whole)
+    assert copy.deepcopy(whole).bits is not whole.bits
+
+
+def test_a_table_has_one_row_per_code():
+    needs("pandas", "dev")
+    table = codes(3, ids=[4, 6, 8]).to_pandas()
+    assert list(table.columns) == ["id", "code", "uncertainty"]
+    assert table.id.tolist() == [4, 6, 8]
+    assert [bytes.fromhex(code) for code in table.code] == [row.tobytes() for row in codes(3).bits]
+    np.testing.assert_array_equal(table.uncertainty, codes(3).image_uncertainty)
+    assert list(codes(3, uncertainty=False).to_pandas().columns) == ["id", "code"]
+
+
+def test_without_pandas_a_table_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingPackageError, match="a table needs pandas: pip install pandas"):
+        codes(3).to_pandas()
 
 
 @pytest.mark.parametrize("memory_map", [False, True])

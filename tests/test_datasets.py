@@ -62,11 +62,37 @@ def test_images_beside_the_class_folders_are_noted(tmp_path):
     assert load_folder(tmp_path).notes == ("2 images lie beside the class folders and have no label",)
 
 
+def test_files_of_unknown_type_are_noted(tmp_path):
+    touch(tmp_path, "a/1.png", "a/2.heic", "b/1.png", "b/3.heic", "b/3.avif", "b/.hidden", "Thumbs.db")
+    note = "3 files ignored: .heic, .avif"
+    assert load_folder(tmp_path).notes == (note,)
+    assert load_images([tmp_path / "a", tmp_path / "b", tmp_path / "a" / "1.png"]).notes == (note,)
+    assert load_images([tmp_path / "a" / "1.png"]).notes == ()
+
+
+def test_a_data_set_is_loaded_by_its_name_and_place(tmp_path):
+    touch(tmp_path, "cat/big/2.png", "cat/1.jpg")
+    assert load_dataset("folder", tmp_path).classes == ("cat",)
+    assert load_dataset("folder", str(tmp_path), class_folder="own").classes == ("cat", "cat/big")
+    settings = DataSettings(dataset="folder", data="moved", class_folder="own")
+    assert load_dataset(settings, tmp_path).classes == ("cat", "cat/big")
+    assert repr(load_dataset(settings, tmp_path)) == "Dataset(folder: 2 images, 2 classes)"
+    assert repr(load_dataset("images", tmp_path)) == "Dataset(images: 2 images, no labels)"
+    for options, words in [
+        ({"class_folder": "mine"}, "class_folder must be"),
+        ({"clas_folder": "own"}, "unknown setting of a data set 'clas_folder': did you mean class_folder"),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            load_dataset("folder", tmp_path, **options)
+    with pytest.raises(ConfigError, match="unknown data set 'folders': did you mean folder"):
+        load_dataset("folders", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("files", "data", "words"),
     [
         ([], ".", "no images below .*looked for .jpg"),
-        (["a/notes.txt"], ".", "no images below"),
+        (["a/notes.txt", "b.heic"], ".", "no images below .*; 2 files ignored: .heic, .txt"),
         (["1.png", "2.png"], ".", "2 images but no folders: put the images of each class into a folder"),
         (["a/1.png"], "a/1.png", "is not a folder"),
         (["a/1.png"], "b", "b does not exist"),

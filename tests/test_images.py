@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,7 +17,17 @@ from PIL import Image
 
 from dmuh.config import TrainingSettings
 from dmuh.errors import DataError, DtypeError, ImageError, InputError
-from dmuh.images import AUGMENTS, BadImages, ImageReader, Preprocess, Reading, find_images, read_pixels
+from dmuh.images import (
+    AUGMENTS,
+    BadImages,
+    ImageReader,
+    Preprocess,
+    Reading,
+    find_images,
+    ignored_note,
+    look_through,
+    read_pixels,
+)
 from dmuh.images.augment import Colours, draw_changes, recoloured
 
 PLAIN = Preprocess(size=8, resize=8)
@@ -636,6 +647,7 @@ def test_find_images_goes_through_folders_in_order_and_passes_over_hidden_ones(t
         (root / name).touch()
     (root / "folder.png").mkdir()
     found = [path.relative_to(root).as_posix() for path in find_images(root)]
+    assert look_through(root).ignored == {".txt": 1, "": 1, ".mp4": 1}
     assert found == ["a/1.jpeg", "a/2.JPG", "a/b/é.webp", "a-b.tiff", "b.png", "c.gif"]
 
 
@@ -651,6 +663,27 @@ def test_find_images_passes_over_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / os.fsdecode(b"\xff.png")).touch()
     assert [os.fsencode(path.name) for path in find_images(tmp_path)] == [b"link.png", b"real.png", b"\xff.png"]
+
+
+def test_what_windows_leaves_in_folders_is_not_counted(tmp_path):
+    for name in ("Thumbs.db", "ehthumbs.db", "Desktop.ini", ".DS_Store", "a.HEIC"):
+        (tmp_path / name).touch()
+    assert look_through(tmp_path).ignored == {".heic": 1}
+
+
+@pytest.mark.parametrize(
+    ("ignored", "wanted"),
+    [
+        ({}, ""),
+        ({".heic": 1}, "1 file ignored: .heic"),
+        ({".avif": 1, ".heic": 1200}, "1,201 files ignored: .heic, .avif"),
+        ({"": 2}, "2 files ignored: without a suffix"),
+        ({f".{n}": 1 for n in range(7)}, "7 files ignored: .0, .1, .2, .3, .4 and 2 more types"),
+        ({".a\nb": 1}, r"1 file ignored: '.a\nb'"),
+    ],
+)
+def test_ignored_files_are_counted_in_one_sentence(ignored, wanted):
+    assert ignored_note(Counter(ignored)) == wanted
 
 
 def test_a_folder_that_cannot_be_looked_through_is_a_sentence(tmp_path):

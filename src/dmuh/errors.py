@@ -15,6 +15,7 @@
     ├── RequestError          the service cannot do what a request asks for; it has the status of the answer
     │   └── CatalogueError    … because its catalogue is damaged (also a FormatError)
     ├── EngineError           another program that dmuh asks, such as Milvus, is down, slow or refuses
+    ├── MissingPackageError   a package that dmuh does not depend on is not installed (also an ImportError)
     └── MissingExtraError     an optional dependency is not installed (also an ImportError)
 
 The command line turns a DmuhError into its sentence and exit code 2; anything else is a bug and keeps its traceback.
@@ -93,6 +94,10 @@ class CatalogueError(FormatError, RequestError):
 
 class EngineError(DmuhError):
     """Another program that dmuh asks is down, slow or refuses."""
+
+
+class MissingPackageError(DmuhError, ImportError):
+    """A package that dmuh does not depend on, such as pandas, is not installed."""
 
 
 class MissingExtraError(DmuhError, ImportError):

@@ -52,7 +52,8 @@ class Hashing(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         data = Dataset("features", features, labels, classes)
         none = np.empty(0, np.int64)
         with tempfile.TemporaryDirectory() as folder:
-            run = train(config, Path(folder) / "run", dataset=data, split=Split(np.arange(len(data)), none, none, none))
+            split = Split(np.arange(len(data)), none, none, none)
+            run = train(config, Path(folder) / "run", dataset=data, split=split, progress=False)
             model = run.load_model()
         self.network_ = TorchNetwork(*load_networks(model))
         return self

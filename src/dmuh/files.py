@@ -1,4 +1,4 @@
-"""How dmuh writes files: whole or not at all, and arrays in one checked format.
+"""How dmuh writes files, whole or not at all, opens those of others, and keeps arrays in one checked format.
 
 Arrays are kept in the safetensors format (a JSON header, then raw bytes: nothing in it can run). To that dmuh adds a
 kind, a version and a checksum, so that a file that was cut short, altered or made for something else is refused.
@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,6 +69,26 @@ def clear_torn(folder: Path, name: str = "") -> None:
     for file in folder.glob(f".{name}*.dmuh-*"):
         if _TEMPORARY.fullmatch(file.name) and file.is_file() and not file.is_symlink():
             file.unlink(missing_ok=True)
+
+
+class NotRegularError(OSError):
+    """A file to be read is a pipe, a device or a socket."""
+
+
+def open_regular(file: str | Path, *, follow_links: bool = True) -> int:
+    """Return a handle of a regular file, to read; anything else is an OSError, and a pipe is not waited for.
+
+    Without `follow_links` a link is an OSError too.
+    """
+    no_link = 0 if follow_links else os.O_NOFOLLOW
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | no_link)
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+        raise NotRegularError("not a regular file")
+    return handle
 
 
 def no_room(error: OSError) -> bool:

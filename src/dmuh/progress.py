@@ -4,6 +4,7 @@ A job that takes long is handed something that opens a bar: `counting_bar` shows
 """
 
 import html
+import importlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -114,12 +115,12 @@ class _NotebookBar:
             self._show("")
 
     def _show(self, content: str) -> None:
-        from IPython.display import HTML, display
-
+        notebook: Any = importlib.import_module("IPython.display")
+        picture = notebook.HTML(content)
         if self._output is None:
-            self._output = display(HTML(content), display_id=True)  # type: ignore[no-untyped-call]
+            self._output = notebook.display(picture, display_id=True)
         else:
-            self._output.update(HTML(content))  # type: ignore[no-untyped-call]
+            self._output.update(picture)
 
 
 def _rich_bar(console: "Console", in_bytes: bool, with_time_left: bool) -> "Progress":

@@ -35,7 +35,7 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> None:
     data = _loaded(cell.config.data)
     summary: dict[str, Any] = {}
     try:
-        train(cell.config, folder, dataset=data, resume=True)
+        train(cell.config, folder, dataset=data, resume=True, progress=False)
         metrics = evaluate_run(run, data).metrics
         summary |= {"map": metrics.map, "precision_within_radius": metrics.precision_within_radius}
         if cell.study:

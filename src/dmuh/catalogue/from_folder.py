@@ -11,7 +11,7 @@ from dmuh.catalogue.catalogue import Catalogue, Entry
 from dmuh.catalogue.paths import as_text, displayed, inside_of
 from dmuh.encoder import Hasher
 from dmuh.errors import DataError
-from dmuh.images import Reading, find_images
+from dmuh.images import Reading, ignored_note, look_through
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +63,12 @@ def remove_outdated(catalogue: Catalogue, root: Path) -> list[FolderImage]:
 
 def _image_files(root: Path) -> dict[str, FolderImage]:
     """Return the image files of a folder, by path; links out of it, and files that are gone again, are left out."""
-    images, inside = find_images(root), inside_of(root)
-    paths = [path for path in images if inside(path)]
-    if len(paths) < len(images):
-        log.warning("%s links lead out of %s and are passed over", f"{len(images) - len(paths):,}", root)
+    folder, inside = look_through(root), inside_of(root)
+    if folder.ignored:
+        log.warning("%s: %s", root, ignored_note(folder.ignored))
+    paths = [path for path in folder.paths if inside(path)]
+    if len(paths) < len(folder.paths):
+        log.warning("%s links lead out of %s and are passed over", f"{len(folder.paths) - len(paths):,}", root)
     found = {}
     for path in paths:
         below = path.relative_to(root)

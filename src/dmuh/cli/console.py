@@ -14,7 +14,6 @@ from dmuh.progress import counting_bar as counting_bar
 
 if TYPE_CHECKING:
     from dmuh.bench import State as GridState
-    from dmuh.trainer import Progress as TrainingProgress
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DatasetName = Annotated[str | None, typer.Option("--dataset", help="Name of the data set, see `dmuh list`.")]
@@ -47,28 +46,6 @@ def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none") -
         cells = (line[column].ljust(width) for column, width in zip(columns, widths, strict=True))
         print("  " + "  ".join(cells).rstrip())
     print()
-
-
-@contextmanager
-def training_bar() -> Iterator[Callable[["TrainingProgress"], None]]:
-    """Show the training's bar: each loss term, mean uncertainty, validation MAP, images a second and the time left."""
-    bar = Bar("training")
-
-    def report(step: "TrainingProgress") -> None:
-        bar.start()  # at the first step: what comes before it has a bar of its own
-        parts = [f"epoch {step.epoch}/{step.epochs}", *(f"{k} {v:.3f}" for k, v in step.terms.items())]
-        if step.uncertainty is not None:
-            parts.append(f"u {step.uncertainty:.4f}")
-        if step.validation_map is not None:
-            parts.append(f"val MAP {step.validation_map:.4f}")
-        if bar.total is None:  # a resumed run has done some epochs already
-            bar.set((step.epoch - 1) * step.images_per_epoch, step.epochs * step.images_per_epoch)
-        bar.advance(step.images, "  ".join(parts))
-
-    try:
-        yield report
-    finally:
-        bar.stop()
 
 
 @contextmanager

@@ -192,14 +192,8 @@ def _download(settings: "Config") -> None:
 def _train(settings: "Config", run: "Run", images: "Dataset", resume: bool) -> None:
     from dmuh.trainer import train as run_training
 
-    if place_in_group()[0]:  # the first process reports
-        run_training(settings, run.path, dataset=images, resume=resume)
-        return
     try:
-        with console.training_bar() as progress:
-            run_training(
-                settings, run.path, dataset=images, resume=resume, progress=progress, count=console.counting_bar
-            )
+        run_training(settings, run.path, dataset=images, resume=resume)
     except KeyboardInterrupt:
         raise DmuhError(f"stopped; go on by: dmuh train --out {run.path} --resume") from None
 

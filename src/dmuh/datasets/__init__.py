@@ -1,11 +1,11 @@
 """Data sets by name. A new one is a file here with a function that returns a Dataset, and a line in DATASETS."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from dmuh.config import DataSettings
+from dmuh.config import DataSettings, build, keys_of
 from dmuh.datasets import cifar10, clothing1m, coco, nuswide
 from dmuh.datasets.base import Dataset, ImageFiles, Labels, multi_hot, one_hot
 from dmuh.datasets.cifar10 import holds_cifar10, load_cifar10
@@ -24,9 +24,9 @@ __all__ = [
     "DATASETS",
     "Archive",
     "Dataset",
+    "DatasetEntry",
     "ImageFiles",
     "Labels",
-    "Source",
     "download_dataset",
     "load_dataset",
     "load_images",
@@ -37,22 +37,22 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Archive:
-    """A file that may be fetched freely; `held` tells whether a folder or file holds its content already."""
+    """A file that may be fetched freely; `is_in` tells whether a folder or file has its content already."""
 
     url: str
     file: str
     sha256: str
-    held: Callable[[Path], bool]
+    is_in: Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetEntry:
     """One entry of DATASETS.
 
     read      how it is read
     protocol  the one it has by default
-    about     a line about it
-    obtain    how to get it, where it is neither embedded nor one's own
+    about     one line about it
+    obtain    how to get it, where it is neither embedded nor the user's own
     archive   what --download fetches, where that is allowed
     """
 
@@ -119,35 +119,59 @@ def _images(settings: DataSettings) -> Dataset:
     return load_images([_path(settings)])
 
 
-DATASETS: dict[str, Source] = {
-    "mnist5k": Source(_mnist5k, "mnist5k", "5,000 MNIST digits, 10 classes; embedded, the default"),
-    "folder": Source(_folder, "stratified", "your images, one folder a class"),
-    "csv": Source(_csv, "stratified", "your images, listed in a CSV file with one or more labels each"),
-    "cifar10": Source(
+DATASETS: dict[str, DatasetEntry] = {
+    "mnist5k": DatasetEntry(_mnist5k, "mnist5k", "5,000 MNIST digits, 10 classes; embedded, the default"),
+    "folder": DatasetEntry(_folder, "stratified", "your images, one folder per class"),
+    "csv": DatasetEntry(_csv, "stratified", "your images, listed in a CSV file with one or more labels each"),
+    "cifar10": DatasetEntry(
         _cifar10,
         "cifar10",
         "CIFAR-10 as distributed: its folder or archive, Python or binary version",
         cifar10.HOW,
         Archive(cifar10.URL, "cifar-10-python.tar.gz", cifar10.SHA256, holds_cifar10),
     ),
-    "nuswide": Source(
+    "nuswide": DatasetEntry(
         _nuswide,
         "nuswide",
         "NUS-WIDE as released, or a list file of it: its 21 most frequent concepts",
         nuswide.HOW,
     ),
-    "coco": Source(_coco, "coco", "MS-COCO 2014: both image folders and their instance annotations", coco.HOW),
-    "clothing1m": Source(
+    "coco": DatasetEntry(_coco, "coco", "MS-COCO 2014: both image folders and their instance annotations", coco.HOW),
+    "clothing1m": DatasetEntry(
         _clothing1m, "clothing1m", "Clothing1M: its label files, noisy or clean, and images", clothing1m.HOW
     ),
-    "features": Source(_features, "stratified", "feature vectors of your own: features.npy and labels.npy, or an .npz"),
-    "images": Source(_images, "", "your images without labels: to encode, index and search, not to train"),
+    "features": DatasetEntry(
+        _features, "stratified", "feature vectors of your own: features.npy and labels.npy, or an .npz"
+    ),
+    "images": DatasetEntry(_images, "", "your images without labels: to encode, index and search, not to train"),
 }
 
 
-def load_dataset(settings: DataSettings) -> Dataset:
-    """Read the data set that the settings name."""
-    return _source(settings).read(settings)
+def load_dataset(dataset: str | DataSettings, data: str | Path | None = None, **options: str) -> Dataset:
+    """Read a data set: by its name, see `dmuh list`, or by the settings of a run.
+
+    data     the folder or file that it is read from; embedded ones have none
+    options  other settings of the data set by name, such as label_column, see `dmuh list --settings`
+
+    Images of your own are `folder`, one folder per class, or `csv`, or without labels `images`.
+
+    >>> dmuh.load_dataset("mnist5k")
+    Dataset(mnist5k: 5,000 images, 10 classes)
+    >>> dmuh.load_dataset("folder", photos)
+    Dataset(folder: 20 images, 2 classes)
+    >>> dmuh.load_dataset("images", photos).images[0].name
+    '00.png'
+    """
+    given: dict[str, Any] = options | ({} if data is None else {"data": str(data)})
+    if isinstance(dataset, DataSettings) and not given:
+        return _entry(dataset).read(dataset)
+    layer = asdict(dataset) if isinstance(dataset, DataSettings) else {"dataset": dataset}
+    keys = keys_of(DataSettings)
+    problems = [unknown("setting of a data set", key, keys) for key in given if key not in keys]
+    settings = build(DataSettings, layer | given, problems)
+    if settings is None or problems:
+        raise ConfigError("; ".join(problems))
+    return _entry(settings).read(settings)
 
 
 def download_dataset(settings: DataSettings, progress: Progress) -> None:
@@ -155,32 +179,32 @@ def download_dataset(settings: DataSettings, progress: Progress) -> None:
 
     One that its makers hand out themselves is an error that says how to ask.
     """
-    source = _source(settings)
-    if source.archive is None:
-        if source.obtain:
-            raise DataError(f"--download cannot fetch {settings.dataset}: {source.obtain}")
-        free = ", ".join(name for name, known in DATASETS.items() if known.archive)
+    entry = _entry(settings)
+    if entry.archive is None:
+        if entry.obtain:
+            raise DataError(f"--download cannot fetch {settings.dataset}: {entry.obtain}")
+        free = ", ".join(name for name, other in DATASETS.items() if other.archive)
         raise ConfigError(f"--download is for {free}: the data set {settings.dataset} is embedded or your own")
     if not settings.data:
         raise ConfigError(f"--download needs a folder to fetch {settings.dataset} into: --data DIR")
     path = Path(settings.data)
-    if source.archive.held(path):
+    if entry.archive.is_in(path):
         return
-    if path.name != source.archive.file:
+    if path.name != entry.archive.file:
         if path.is_file():
             raise ConfigError(f"--download needs a folder to fetch {settings.dataset} into, but {path} is a file")
-        path /= source.archive.file
-    fetch(source.archive.url, path, source.archive.sha256, progress)
+        path /= entry.archive.file
+    fetch(entry.archive.url, path, entry.archive.sha256, progress)
 
 
-def _source(settings: DataSettings) -> Source:
+def _entry(settings: DataSettings) -> DatasetEntry:
     if settings.dataset not in DATASETS:
         raise ConfigError(unknown("data set", settings.dataset, DATASETS))
     return DATASETS[settings.dataset]
 
 
 def _path(settings: DataSettings) -> Path:
-    obtain = _source(settings).obtain
+    obtain = _entry(settings).obtain
     advice = f"; {obtain}" if obtain else ""
     if not settings.data:
         raise ConfigError(f"the data set {settings.dataset} needs a folder or file: --data PATH{advice}")

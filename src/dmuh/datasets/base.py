@@ -15,14 +15,14 @@ from dmuh.errors import DataError, InputError, unknown
 from dmuh.images import Images, OnBadImage, name_of
 
 Labels = NDArray[np.uint8]
-_SAMPLED = 64  # files whose content is looked at to tell copies from other images of the same sizes
+_SAMPLED = 64  # files whose content is read to tell copies from other images of the same sizes
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """What the files of some images looked like, as digests: the sizes of all, and the content of a few.
+    """What the files of some images were, as digests: the sizes of all, and the content of a few.
 
-    Equal for copies of the same files, as far as that is seen without reading all. Empty where images are no files:
+    Equal for copies of the same files, as far as that can be told without reading all. Empty where images are no files:
     then the fingerprint of the data set has their content.
     """
 
@@ -62,11 +62,17 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        n = len(self.classes)
+        classes = f"{n:,} class{'' if n == 1 else 'es'}" if n else "no labels"
+        return f"Dataset({self.name}: {len(self):,} {'images' if self.vectors is None else 'vectors'}, {classes})"
+
     @property
     def vectors(self) -> NDArray[np.float32] | None:
         """The feature vectors (N, n_features), if that is what the data set has instead of images."""
-        own = self.images
-        return cast(NDArray[np.float32], own) if isinstance(own, np.ndarray) and own.dtype == np.float32 else None
+        images = self.images
+        is_matrix = isinstance(images, np.ndarray) and images.dtype == np.float32
+        return cast(NDArray[np.float32], images) if is_matrix else None
 
     def take(self, positions: NDArray[np.int64]) -> Images:
         """Return the images at these positions."""
@@ -122,7 +128,7 @@ class Dataset:
             hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
             for file in files[:: -(-len(files) // _SAMPLED)]
         ]
-        return ImageFiles(_digest([_seen(file)[0] for file in files]), _digest(contents))
+        return ImageFiles(_digest([_size_and_time(file)[0] for file in files]), _digest(contents))
 
     def content_key(self) -> str:
         """Return a digest that changes when an image does: of arrays, or of each file's path, size and time."""
@@ -132,13 +138,13 @@ class Dataset:
             return digest.hexdigest()
         for image in self.images:
             if isinstance(image, str | Path):
-                digest.update(os.fsencode(Path(image).absolute()) + repr(_seen(Path(image))).encode() + b"\0")
+                digest.update(os.fsencode(Path(image).absolute()) + repr(_size_and_time(Path(image))).encode() + b"\0")
             else:
                 digest.update(image if isinstance(image, bytes) else np.asarray(image).tobytes())
         return digest.hexdigest()
 
 
-def _seen(file: Path) -> tuple[int, int]:
+def _size_and_time(file: Path) -> tuple[int, int]:
     """Return the size of a file and when it was changed, or zeros where there is none."""
     try:
         about = file.stat()
@@ -172,16 +178,16 @@ def multi_hot(names: Sequence[Sequence[str]], classes: Sequence[str]) -> Labels:
     """Return the label matrix (images, classes) of each image's class names."""
     column = {name: k for k, name in enumerate(classes)}
     labels = np.zeros((len(names), len(classes)), np.uint8)
-    for row, own in enumerate(names):
-        for name in own:
+    for row, image_names in enumerate(names):
+        for name in image_names:
             if name not in column:
                 raise InputError(unknown("class", name, classes))
-        labels[row, [column[name] for name in own]] = 1
+        labels[row, [column[name] for name in image_names]] = 1
     return labels
 
 
 def one_hot(numbers: NDArray[Any] | Sequence[int], n_classes: int | None = None) -> Labels:
-    """Return the label matrix (images, classes) of one class number an image."""
+    """Return the label matrix (images, classes) of one class number per image."""
     y = np.asarray(numbers)
     if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
         raise InputError(f"class numbers must be a vector of whole numbers from 0, got {y.dtype} of shape {y.shape}")

@@ -1,4 +1,4 @@
-"""coco: MS-COCO 2014 with the 80 categories of its instance annotations, several an image.
+"""coco: MS-COCO 2014 with the 80 categories of its instance annotations, several per image.
 
 The folder holds train2014, val2014 and annotations/instances_train2014.json and instances_val2014.json. The annotations
 number their 80 categories from 1 to 90. Of 123,287 images 122,218 have a category; the others take no part in a split.
@@ -24,19 +24,19 @@ def load_coco(root: Path, on_bad_image: OnBadImage = "fail") -> Dataset:
         content = _annotations(root, part)
         try:
             known = {entry["id"]: entry["name"] for entry in content["categories"]}
-            own: dict[int, set[str]] = {entry["id"]: set() for entry in content["images"]}
+            labels_of: dict[int, set[str]] = {entry["id"]: set() for entry in content["images"]}
             for entry in content["annotations"]:
-                own[entry["image_id"]].add(known[entry["category_id"]])
+                labels_of[entry["image_id"]].add(known[entry["category_id"]])
             paths += [root / part / entry["file_name"] for entry in content["images"]]
         except (KeyError, TypeError) as error:
             raise DataError(f"the annotations of {part} are not MS-COCO's instances: {error} is missing") from error
-        names += [sorted(labels) for labels in own.values()]
+        names += [sorted(labels) for labels in labels_of.values()]
         if categories and known != categories:
             raise DataError("the two annotation files name different categories: are both of the 2014 release?")
         categories = known
     there, notes = existing(paths, root, on_bad_image, HOW)
     paths, names = [paths[n] for n in there], [names[n] for n in there]
-    unlabelled = sum(not own_names for own_names in names)
+    unlabelled = sum(not image_names for image_names in names)
     notes.append(f"{len(paths) - unlabelled:,} of {len(paths):,} images have a label")
     classes = tuple(categories[number] for number in sorted(categories))
     return Dataset("coco", paths, multi_hot(names, classes), classes, notes=tuple(notes))

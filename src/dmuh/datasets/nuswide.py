@@ -1,4 +1,4 @@
-"""nuswide: NUS-WIDE's 21 most frequent concepts, several an image.
+"""nuswide: NUS-WIDE's 21 most frequent concepts, several per image.
 
 As released: ImageList/Imagelist.txt, Groundtruth/AllLabels/Labels_<concept>.txt with a 0 or 1 for each image, and the
 images below Flickr. Or a list file as hashing repositories pass around: a path and its 0/1 columns in each line.
@@ -26,10 +26,11 @@ def load_nuswide(source: Path, on_bad_image: OnBadImage = "fail") -> Dataset:
     if len(classes) > N_CONCEPTS:
         frequent = np.sort(np.argsort(-labels.sum(axis=0, dtype=np.int64), kind="stable")[:N_CONCEPTS])
         labels, classes = labels[:, frequent], tuple(classes[k] for k in frequent)
-    kept = np.asarray(labels.any(axis=1))
-    if not kept.all():
-        notes.append(f"{int((~kept).sum()):,} of {len(kept):,} images have none of the {len(classes)} concepts")
-    rows = np.flatnonzero(kept)
+    labelled = np.asarray(labels.any(axis=1))
+    if not labelled.all():
+        n = int((~labelled).sum())
+        notes.append(f"{n:,} of {len(labelled):,} images have none of the {len(classes)} concepts")
+    rows = np.flatnonzero(labelled)
     there, missing = existing([paths[i] for i in rows], source, on_bad_image, HOW)
     rows = rows[there]
     return Dataset("nuswide", [paths[i] for i in rows], labels[rows], classes, notes=(*notes, *missing))

@@ -6,7 +6,8 @@ uint8, the network normalises them itself.
 """
 
 from dmuh.images.augment import AUGMENTS, Augment, Preprocess
-from dmuh.images.pixels import FORMATS, SUFFIXES, ImageLike, Images, Pixels, find_images, name_of, read_pixels, upright
+from dmuh.images.folder import SUFFIXES, ImageFolder, find_images, ignored_note, look_through
+from dmuh.images.pixels import FORMATS, ImageLike, Images, Pixels, name_of, read_pixels, upright
 from dmuh.images.reader import Batch, ImageReader
 from dmuh.images.reading import BadImages, OnBadImage, Reading
 
@@ -17,6 +18,7 @@ __all__ = [
     "Augment",
     "BadImages",
     "Batch",
+    "ImageFolder",
     "ImageLike",
     "ImageReader",
     "Images",
@@ -25,6 +27,8 @@ __all__ = [
     "Preprocess",
     "Reading",
     "find_images",
+    "ignored_note",
+    "look_through",
     "name_of",
     "read_pixels",
     "upright",

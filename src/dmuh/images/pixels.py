@@ -2,7 +2,6 @@
 
 import io
 import os
-import stat
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from dmuh.errors import DataError, DtypeError, ImageError, InputError
+from dmuh.errors import DtypeError, ImageError, InputError
+from dmuh.files import NotRegularError, open_regular
 from dmuh.images.augment import Augment, Preprocess, draw_changes, recoloured
 
 ImageLike = str | Path | bytes | Image.Image | NDArray[np.uint8]
-Images = Sequence[ImageLike] | NDArray[np.uint8]  # an array holds one image a row
+Images = Sequence[ImageLike] | NDArray[np.uint8]  # an array holds one image per row
 Pixels = NDArray[np.uint8]
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that would start another program
 
 MAX_PIXELS = 89_000_000  # a larger image is refused: it would take half a gigabyte to decode
@@ -57,7 +56,7 @@ def read_pixels(
 
 
 def upright(image: ImageLike, wanted: int) -> Image.Image:
-    """Return the image as RGB the right way up, at least `wanted` pixels a side where it is that large."""
+    """Return the image as RGB the right way up, at least `wanted` pixels wide and high where it is that large."""
     if isinstance(image, np.ndarray):
         return _from_array(image)
     try:
@@ -72,48 +71,9 @@ def upright(image: ImageLike, wanted: int) -> Image.Image:
         raise ImageError(_reason(error)) from error
 
 
-def find_images(root: Path) -> list[Path]:
-    """Return the image files below a folder, ordered by path; hidden files and folders are passed over.
-
-    So are links to folders, and links that lead nowhere or in a circle.
-    """
-    found: list[str] = []
-    folders = [str(root)]
-    try:
-        while folders:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    if entry.name.startswith("."):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    elif Path(entry.name).suffix.lower() in SUFFIXES and _is_file(entry):
-                        found.append(entry.path)
-    except OSError as error:
-        raise DataError(f"cannot look through {error.filename or root}: {error.strerror}") from error
-    return sorted(map(Path, found), key=lambda path: path.parts)
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError:  # a link in a circle, or into a folder that may not be read
-        return False
-
-
 def _opened(image: str | Path | bytes) -> BinaryIO:
-    """Open an image for reading; what is no regular file, such as a pipe that nobody writes to, is not waited for."""
-    if isinstance(image, bytes):
-        return io.BytesIO(image)
-    file = open(image, "rb", opener=_without_waiting)  # noqa: SIM115 (closed by who asked for it)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise ImageError("not a regular file")
-    return file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
+    """Open an image for reading, which must be a regular file."""
+    return io.BytesIO(image) if isinstance(image, bytes) else os.fdopen(open_regular(image), "rb")
 
 
 def _rgb(image: Image.Image) -> Image.Image:
@@ -135,7 +95,7 @@ def _from_array(array: NDArray[np.uint8]) -> Image.Image:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, ImageError):
+    if isinstance(error, ImageError | NotRegularError):
         return str(error)
     if isinstance(error, FileNotFoundError):
         return "the file does not exist"

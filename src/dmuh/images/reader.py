@@ -22,7 +22,7 @@ from dmuh.workers import process_pool
 _AHEAD = 2  # batches read ahead
 _FEW = 500  # images that are read sooner than a worker has started
 _MOST_WORKERS = 8
-_PART = 16  # images a task: fewer cost more in passing them on, more keep the first batch waiting for one worker
+_PART = 16  # images per task: fewer cost more in passing them on, more keep the first batch waiting for one worker
 
 
 @dataclass(frozen=True)
@@ -126,15 +126,15 @@ class ImageReader:
 
     def _batch(self, positions: NDArray[np.int64], parts: Iterable[_Part]) -> Batch:
         pixels = np.empty((len(positions), self._preprocess.size, self._preprocess.size, 3), np.uint8)
-        kept: list[int] = []
+        read: list[int] = []
         for part in parts:
             for name, reason in part.reasons.items():
                 if self._reading.on_bad_image == "fail":
                     raise ImageError(f"{reason} (on_bad_image=skip leaves such images out)")
                 self._reading.bad.reasons.setdefault(name, reason)
-            pixels[len(kept) : len(kept) + len(part.positions)] = part.pixels
-            kept += part.positions
-        return Batch(np.asarray(kept, np.int64), pixels[: len(kept)])
+            pixels[len(read) : len(read) + len(part.positions)] = part.pixels
+            read += part.positions
+        return Batch(np.asarray(read, np.int64), pixels[: len(read)])
 
 
 def _enough_workers(n_images: int) -> int:
@@ -147,14 +147,14 @@ def _read(
 ) -> _Part:
     """Read the images at these positions; this runs in the workers."""
     pixels = np.empty((len(positions), preprocess.size, preprocess.size, 3), np.uint8)
-    kept: list[int] = []
+    readable: list[int] = []
     reasons: dict[str, str] = {}
     for position, image in zip(positions, images, strict=True):
         rng = np.random.default_rng((*seed, position)) if augment != "none" else None
         try:
-            pixels[len(kept)] = read_pixels(image, preprocess, augment=augment, rng=rng)
-            kept.append(position)
+            pixels[len(readable)] = read_pixels(image, preprocess, augment=augment, rng=rng)
+            readable.append(position)
         except ImageError as error:
             name = name_of(image, position)
             reasons[name] = f"{name}: {error}"
-    return _Part(kept, pixels[: len(kept)], reasons)
+    return _Part(readable, pixels[: len(readable)], reasons)

@@ -2,9 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,10 +19,11 @@ from dmuh.images import Augment, Reading
 from dmuh.machine import keep_freed_memory
 from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch
 from dmuh.network import Doubt, HashNetwork, Margin, MomentumCopy, calibrate
-from dmuh.progress import Counting, uncounted
+from dmuh.progress import Counting, counting_bar, uncounted
 from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
 from dmuh.trainer.activations import CACHED, ImageInputs, Inputs, open_inputs
+from dmuh.trainer.bar import Progress, Report, reporting
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
 from dmuh.trainer.distributed import Group, begun, check_split, joined, refuse_many
 from dmuh.trainer.head import FrozenNetwork
@@ -37,19 +37,6 @@ _FITTED = 4096  # images whose features are taken together
 _CALIBRATED = 1024  # training images at most that the fresh network is fitted to
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What the loop reports after each step."""
-
-    epoch: int
-    epochs: int
-    images: int  # in this step
-    images_per_epoch: int
-    terms: dict[str, float]
-    uncertainty: float | None
-    validation_map: float | None  # of the last epoch that was measured
-
-
 def train(
     config: Config,
     out: str | Path,
@@ -57,14 +44,17 @@ def train(
     dataset: Dataset | None = None,
     split: Split | None = None,
     resume: bool = False,
-    progress: Callable[[Progress], None] = lambda _: None,
-    count: Counting = uncounted,
+    progress: Report | bool = True,
+    count: Counting | None = None,
 ) -> Run:
     """Train a hashing network as `config` says and leave it in the run folder `out`.
 
     `dataset` replaces the one that the settings name, `split` the one that its protocol draws. With `resume` a run that
-    was interrupted goes on from its last epoch, to the same weights as without the interruption. `count` shows how far
-    the computing of features is. Started by torchrun, all processes train one network and the first one writes it.
+    was interrupted goes on from its last epoch, to the same weights as without the interruption.
+
+    Bars show how far it is, on a terminal and in a notebook; `progress=False` shows none. A function as `progress` is
+    told of each step instead, and `count` opens the bar of the features that are computed first. Started by torchrun,
+    all processes train one network and the first one writes it.
     """
     run = Run(Path(out))
     if resume and run.finished:
@@ -72,6 +62,8 @@ def train(
     settings = config.training
     method = METHODS[config.method]
     with joined(settings.device) as group, ExitStack() as held:
+        shown = progress is True and group.first
+        report = held.enter_context(reporting(shown if progress is True else progress))
         with group.agreeing():
             refuse_many(group, config)
             data = dataset or load_dataset(config.data)
@@ -86,7 +78,7 @@ def train(
         if config.protocol.label_noise:
             labels = noisy_labels(data.labels, split.train, config.protocol.label_noise, settings.seed)
             data = replace(data, labels=labels)
-        reading = Reading.by(config, count)
+        reading = Reading.by(config, count or (counting_bar if shown else uncounted))
         with open_inputs(
             network,
             data,
@@ -100,7 +92,7 @@ def train(
                 fitted = method.of(config.options, config.network.bits, settings.seed)
                 _fit(fitted, run, data, split, network, inputs, group)
             else:
-                kept = _train_all_or_head(config, method, run, data, split, network, inputs, progress, group)
+                kept = _train_all_or_head(config, method, run, data, split, network, inputs, report, group)
         doubt = Margin() if settings.uncertainty == "margin" else kept
         if group.first:
             run.save_model(model_arrays(network, doubt), _model_card(config, data, split, network, doubt))
@@ -117,7 +109,7 @@ def _train_all_or_head(
     split: Split,
     network: HashNetwork,
     inputs: Inputs,
-    progress: Callable[[Progress], None],
+    progress: Report,
     group: Group,
 ) -> MomentumCopy | None:
     """Train a network that was just made; one that is frozen trains as its head alone."""
@@ -136,7 +128,7 @@ def _train(
     split: Split,
     network: HashNetwork,
     inputs: Inputs,
-    progress: Callable[[Progress], None],
+    progress: Report,
     group: Group,
 ) -> MomentumCopy | None:
     """Train a calibrated network by a deep method; return the copy that can tell the codes' uncertainty, if any."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from dmuh.catalogue import Row
 from dmuh.errors import RequestError
+from dmuh.files import open_regular
 from dmuh.server.images.decoders import Decoders
-from dmuh.server.images.regular_files import open_regular
 
 _KEPT = 2048  # thumbnails in memory, some 10 kB each
 _PART = 65_536  # bytes of a file that are read, and sent, at a time
@@ -35,7 +35,7 @@ class ImageFile:
     def __init__(self, file: Path, pool: ThreadPoolExecutor) -> None:
         self.file = file
         self._pool = pool
-        self._handle = open_regular(file)
+        self._handle = open_regular(file, follow_links=False)
         about = os.fstat(self._handle)
         self.length = about.st_size
         self.tag = f'"{about.st_mtime_ns:x}-{about.st_size:x}-{about.st_ino:x}"'

@@ -1,0 +1,55 @@
+"""What a training reports after each step, and the bar that shows it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+from dmuh.progress import Bar
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the loop reports after each step."""
+
+    epoch: int
+    epochs: int
+    images: int  # in this step
+    images_per_epoch: int
+    terms: dict[str, float]
+    uncertainty: float | None
+    validation_map: float | None  # of the last epoch that was measured
+
+
+Report = Callable[[Progress], None]
+
+
+@contextmanager
+def training_bar() -> Iterator[Report]:
+    """Show the training's bar: each loss term, mean uncertainty, validation MAP, images per second and the time left.
+
+    Yields what is to be told of each step.
+    """
+    bar = Bar("training")
+
+    def report(step: Progress) -> None:
+        bar.start()  # at the first step: what comes before it has a bar of its own
+        parts = [f"epoch {step.epoch}/{step.epochs}", *(f"{k} {v:.3f}" for k, v in step.terms.items())]
+        if step.uncertainty is not None:
+            parts.append(f"u {step.uncertainty:.4f}")
+        if step.validation_map is not None:
+            parts.append(f"val MAP {step.validation_map:.4f}")
+        if bar.total is None:  # a resumed run has done some epochs already
+            bar.set((step.epoch - 1) * step.images_per_epoch, step.epochs * step.images_per_epoch)
+        bar.advance(step.images, "  ".join(parts))
+
+    try:
+        yield report
+    finally:
+        bar.stop()
+
+
+def reporting(progress: Report | bool) -> AbstractContextManager[Report]:
+    """Give what is told of each step: `progress` itself, or by True the bar, or by False nothing."""
+    if progress is True:
+        return training_bar()
+    return nullcontext((lambda _: None) if progress is False else progress)

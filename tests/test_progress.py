@@ -1,0 +1,92 @@
+"""Progress bars, seen from a terminal, a pipe and a notebook."""
+
+import os
+import pty
+import subprocess
+import sys
+
+from dmuh.progress import Bar, counting_bar, uncounted
+from extras import needs
+
+
+def on_a_terminal(program: str, *arguments: object) -> str:
+    """Run a program whose error output is a terminal; return what it wrote there."""
+    parent, child = pty.openpty()
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(command, stderr=child, env=environment)
+    os.close(child)
+    written = b""
+    try:
+        while more := os.read(parent, 4096):
+            written += more
+    except OSError:  # the other end was closed
+        pass
+    os.close(parent)
+    assert process.wait() == 0, written.decode()
+    return written.decode()
+
+
+TRAINING = """
+import dmuh, sys
+config = dmuh.configure({"dataset": "features", "data": sys.argv[1], "epochs": 2, "bits": 8, "batch_size": 16})
+dmuh.train(config, sys.argv[2] + "/none", progress=False)
+dmuh.train(config, sys.argv[2] + "/told", progress=lambda step: None)
+sys.stderr.write("by default:")
+dmuh.train(config, sys.argv[2] + "/default")
+"""
+
+
+def test_training_shows_a_bar_on_a_terminal_unless_told_otherwise(vectors, tmp_path):
+    silent, _, shown = on_a_terminal(TRAINING, vectors, tmp_path).partition("by default:")
+    assert "training" in shown
+    assert "epoch 2/2" in shown
+    assert "training" not in silent
+
+
+def test_a_bar_counts_on_a_terminal_and_is_silent_in_a_pipe():
+    program = """
+from dmuh.progress import counting_bar
+with counting_bar("reading", 30) as advance:
+    for _ in range(3): advance(10)
+"""
+    shown = on_a_terminal(program)
+    assert "reading" in shown
+    assert "30/30" in shown
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_bar_knows_its_total(capsys):
+    with Bar("reading") as bar:
+        assert bar.total is None
+        bar.set(2, 8, "two")
+        bar.advance(3)
+        assert bar.total == 8
+    with uncounted("reading", 3) as advance, counting_bar("reading", None) as other:
+        assert advance(3) is other(3) is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_notebook_shows_a_bar_and_takes_it_away():
+    nbformat, nbclient = needs("nbformat", "dev"), needs("nbclient", "dev")
+    needs("ipykernel", "dev")
+    cells = [
+        "from dmuh.progress import Bar\nbar = Bar('<reading>', 30)\nbar.start()\nbar.advance(10, 'a note')",
+        "bar.stop()",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    shown = []
+
+    class Client(nbclient.NotebookClient):
+        def process_message(self, msg, cell, cell_index):
+            if msg["msg_type"] in ("display_data", "update_display_data"):
+                shown.append(msg["content"]["data"].get("text/html"))
+            return super().process_message(msg, cell, cell_index)
+
+    Client(notebook, kernel_name="python3", timeout=120).execute()
+    assert len(shown) == 2
+    assert '<progress max="30" value="10"></progress> &lt;reading&gt;  10 of 30' in shown[0]
+    assert "a note" in shown[0]
+    assert shown[1] == ""
+    assert not [output for cell in notebook.cells for output in cell.outputs if output.output_type != "display_data"]
