@@ -41,8 +41,8 @@ from dmuh.report.tables import read_results
 from dmuh.runs import Run, open_run
 from dmuh.shards import Shards, encode_shard
 from dmuh.shards.sources import DatasetSource
-from dmuh.trainer import activations, train
-from dmuh.trainer.activations import ActivationCache
+from dmuh.trainer import activation_cache, train
+from dmuh.trainer.activation_cache import ActivationCache
 from dmuh.trainer.evaluation import evaluate_run
 from sharded import begun, noisy_images, projecting_hasher
 from tiny import noise_set, tiny
@@ -229,7 +229,7 @@ def cases_of_features(root: Path) -> Iterator[Case]:
     os.environ["DMUH_CACHE"] = str(root / "cache")
     network, other = tiny(freeze="conv"), tiny(freeze="conv", seed=1)
     exported = {id(of): TO_ONNX(export.FrozenPart(of)) for of in (network, other)}
-    activations.to_onnx = lambda lower: exported[id(lower.network)]  # which would take a second each time
+    activation_cache.to_onnx = lambda lower: exported[id(lower.network)]  # which would take a second each time
     data = noise_set(12)
 
     def rows(of: Any) -> Any:

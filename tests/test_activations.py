@@ -20,8 +20,10 @@ from dmuh.encoder.onnx_export import FrozenPart, to_onnx
 from dmuh.errors import ImageError, InputError
 from dmuh.images import BadImages, ImageReader, Reading, read_pixels
 from dmuh.network import HashNetwork, MomentumCopy
-from dmuh.trainer import activations
-from dmuh.trainer.activations import ActivationCache, cache_folder, compute_outputs, open_inputs, uncounted
+from dmuh.trainer import activation_cache
+from dmuh.trainer.activation_cache import ActivationCache, cache_folder, uncounted
+from dmuh.trainer.inputs import open_inputs
+from dmuh.trainer.measuring import compute_outputs
 from tiny import noise, noise_set, tiny
 
 PLAIN, MIRRORED = "computing features", "computing features of mirrored images"
@@ -92,7 +94,7 @@ def once(exported, monkeypatch) -> None:
     def content(module: FrozenPart) -> bytes:
         return exported.read_bytes() if module.network is NETWORK else to_onnx(module)
 
-    monkeypatch.setattr(activations, "to_onnx", content)
+    monkeypatch.setattr(activation_cache, "to_onnx", content)
 
 
 @pytest.fixture(scope="module")
@@ -241,11 +243,11 @@ import sys, time
 from contextlib import contextmanager
 from pathlib import Path
 import numpy as np
-from dmuh.trainer import activations
+from dmuh.trainer import activation_cache
 from test_activations import DATA, NETWORK, kept
 
-activations._SECONDS = 0.0  # rows are marked after every batch
-activations.to_onnx = lambda _: Path(sys.argv[1]).read_bytes()
+activation_cache._SECONDS = 0.0  # rows are marked after every batch
+activation_cache.to_onnx = lambda _: Path(sys.argv[1]).read_bytes()
 
 @contextmanager
 def count(what, total):
@@ -264,7 +266,7 @@ kept(NETWORK, DATA, np.arange(200), count=count)
 def test_killed_in_the_middle_another_process_that_waits_goes_on_to_the_same_rows(
     own_cache, filled_once, exported, once, monkeypatch
 ):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", PROGRAM, str(exported)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:

@@ -6,7 +6,7 @@ import pytest
 from dmuh.machine import place_in_group
 from dmuh.runs import Run, open_run
 from dmuh.trainer import train
-from dmuh.trainer.activations import share
+from dmuh.trainer.inputs import part_slice
 from together import CASES, config_of_case, finish, start, watched_training
 
 COMMAND = ["train", "--epochs", "2", "--bits", "12", "--train", "20", "--query", "5", "--set", "image_size=16"]
@@ -83,7 +83,7 @@ def test_what_many_processes_cannot_do_is_refused(options, sentence, vectors, tm
 
 def test_parts_are_neighbours_and_make_the_whole():
     for n in (0, 1, 2, 7, 128):
-        parts = [list(range(n))[share(n, (k, 3))] for k in range(3)]
+        parts = [list(range(n))[part_slice(n, (k, 3))] for k in range(3)]
         assert [number for part in parts for number in part] == list(range(n))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 

@@ -11,8 +11,8 @@ from dmuh.methods import configure
 from dmuh.network import load_networks
 from dmuh.network.heads import KernelHead
 from dmuh.trainer import train
-from dmuh.trainer.activations import KeptInputs
 from dmuh.trainer.head import Anchored, anchored
+from dmuh.trainer.inputs import CachedInputs
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_similarities_need_a_frozen_network_and_a_deep_method(settings):
 
 def test_inputs_are_changed_once_and_only_those_asked_for():
     rows = np.arange(20, dtype=np.float32).reshape(10, 2)
-    inputs = KeptInputs(rows, rows + 100, torch.device("cpu"), np.array([3]))
+    inputs = CachedInputs(rows, rows + 100, torch.device("cpu"), np.array([3]))
     seen = []
 
     def double(batch):

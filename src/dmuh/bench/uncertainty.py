@@ -12,7 +12,8 @@ from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.images import ImageReader, Reading
 from dmuh.network import HashNetwork, TorchNetwork, choose_device, load_networks
 from dmuh.runs import Run, open_run
-from dmuh.trainer.activations import compute_outputs, open_inputs
+from dmuh.trainer.inputs import open_inputs
+from dmuh.trainer.measuring import compute_outputs
 
 Floats = NDArray[np.floating[Any]]
 

@@ -17,7 +17,8 @@ from dmuh.network import choose_device, load_networks
 from dmuh.progress import Counting, uncounted
 from dmuh.protocols import Positions, Split, protocol_of
 from dmuh.runs import Run, open_run
-from dmuh.trainer.activations import Outputs, compute_outputs, open_inputs
+from dmuh.trainer.inputs import open_inputs
+from dmuh.trainer.measuring import Outputs, compute_outputs
 
 log = logging.getLogger(__name__)
 

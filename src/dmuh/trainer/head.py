@@ -14,7 +14,7 @@ from dmuh.backbones import create_backbone
 from dmuh.network import HashNetwork, MomentumCopy, calibrate_hash_layer
 from dmuh.network.heads import KernelHead
 from dmuh.protocols import Split
-from dmuh.trainer.activations import KeptInputs
+from dmuh.trainer.inputs import CachedInputs
 from dmuh.trainer.measuring import spread
 
 _RIDGE = 0.1  # of the mean variance, added to each: directions that hardly vary are not blown up to the rest
@@ -73,7 +73,7 @@ def anchored(features: Tensor, n_anchors: int) -> Anchored:
 class FrozenNetwork:
     """A network of which only the head trains: `head` is what trains, `inputs` what it sees."""
 
-    def __init__(self, network: HashNetwork, inputs: KeptInputs, split: Split, kernel: int) -> None:
+    def __init__(self, network: HashNetwork, inputs: CachedInputs, split: Split, kernel: int) -> None:
         wanted = np.union1d(split.train, split.validation)
         self._network = network
         self._anchored: Anchored | None = None

@@ -22,11 +22,11 @@ from dmuh.network import Doubt, HashNetwork, Margin, MomentumCopy, calibrate
 from dmuh.progress import Counting, counting_bar, uncounted
 from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
-from dmuh.trainer.activations import CACHED, ImageInputs, Inputs, open_inputs
 from dmuh.trainer.bar import Progress, Report, reporting
 from dmuh.trainer.checkpoint import model_arrays, restore, state_of
 from dmuh.trainer.distributed import Group, begun, check_split, joined, refuse_many
 from dmuh.trainer.head import FrozenNetwork
+from dmuh.trainer.inputs import CACHED, ImageInputs, Inputs, open_inputs
 from dmuh.trainer.measuring import spread, trace, train_outputs, watched_maps
 from dmuh.trainer.optimisation import autocast, batches_of, epoch_generator, learning_rate, make_optimizer
 from dmuh.trainer.watch import Watch

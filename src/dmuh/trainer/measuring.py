@@ -1,5 +1,6 @@
 """What is measured of a network while it trains."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,49 @@ from torch import Tensor
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
 from dmuh.metrics import evaluate
-from dmuh.network import HashNetwork, MomentumCopy
-from dmuh.protocols import Split
-from dmuh.trainer.activations import Inputs, compute_outputs, share
+from dmuh.network import Doubt, HashNetwork, MomentumCopy, outputs_and_uncertainty
+from dmuh.protocols import Positions, Split
 from dmuh.trainer.distributed import Group
+from dmuh.trainer.inputs import Inputs, part_slice
 
 _TRACED = 16  # training images whose outputs are written down every epoch
 _TRAIN_QUERIES = 1000  # training images at most that ask for the training MAP
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Outputs float32 (n, n_bits) of the images at `positions` (n,), and their uncertainty where there is one."""
+
+    positions: Positions
+    outputs: NDArray[np.float32]
+    uncertainty: NDArray[np.float32] | None
+
+
+@torch.inference_mode()
+def compute_outputs(
+    network: HashNetwork,
+    doubt: Doubt | None,
+    inputs: Inputs,
+    positions: Positions,
+    *,
+    batch_size: int = 128,
+) -> Outputs:
+    """Run the images at `positions` through the network and what doubts it."""
+    batches = [positions[i : i + batch_size] for i in range(0, len(positions), batch_size)]
+    read, outputs, uncertainty = [positions[:0]], [], []
+    for batch in inputs.batches(batches):
+        if len(batch.positions):
+            h, u = outputs_and_uncertainty(network, doubt, batch.activations)
+            read.append(batch.positions)
+            outputs.append(h.float().cpu().numpy())
+            if u is not None:
+                uncertainty.append(u.float().cpu().numpy())
+    empty = np.empty((0, network.n_bits), np.float32)
+    return Outputs(
+        np.concatenate(read),
+        np.concatenate([empty, *outputs]),
+        None if doubt is None else np.concatenate([empty, *uncertainty]),
+    )
 
 
 def train_outputs(network: HashNetwork, inputs: Inputs, split: Split, group: Group) -> Tensor:
@@ -28,10 +65,10 @@ def train_outputs(network: HashNetwork, inputs: Inputs, split: Split, group: Gro
 
 
 def _outputs(
-    network: HashNetwork, inputs: Inputs, positions: NDArray[np.int64], group: Group
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    network: HashNetwork, inputs: Inputs, positions: Positions, group: Group
+) -> tuple[Positions, NDArray[np.float32]]:
     """Return which images could be read and their outputs (n, n_bits); each process computes its part of them."""
-    own = compute_outputs(network, None, inputs, positions[share(len(positions), (group.rank, group.size))])
+    own = compute_outputs(network, None, inputs, positions[part_slice(len(positions), (group.rank, group.size))])
     read, outputs = (torch.from_numpy(array).to(group.device) for array in (own.positions, own.outputs))
     return group.gather(read).cpu().numpy(), group.gather(outputs).cpu().numpy()
 
@@ -44,7 +81,7 @@ def watched_maps(network: HashNetwork, inputs: Inputs, data: Dataset, split: Spl
     if not data.classes:
         return {}
 
-    def codes(positions: NDArray[np.int64]) -> Codes:
+    def codes(positions: Positions) -> Codes:
         read, outputs = _outputs(network, inputs, positions, group)
         return Codes.from_outputs(outputs, ids=read)
 
@@ -71,6 +108,6 @@ def trace(
     return line
 
 
-def spread(positions: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def spread(positions: Positions, most: int) -> Positions:
     """Return up to `most` positions, evenly spread."""
     return positions[np.unique(np.linspace(0, len(positions) - 1, most).astype(np.int64))]
