@@ -456,8 +456,8 @@ def test_the_margin_is_an_uncertainty_that_every_method_has(digits, tmp_path, se
     model = run.load_model()
     assert (model.metadata["uncertainty"], model.metadata["alpha"]) == ("margin", None)
     assert not any(name.startswith("momentum.") for name in model.arrays)
-    network, doubt = load_networks(model)
-    assert isinstance(doubt, Margin)
+    network, source = load_networks(model)
+    assert isinstance(source, Margin)
     codes, others = (Hasher.load(own.path, device="cpu").encode(digits.images[:20]) for own in (run, plain))
     np.testing.assert_array_equal(codes.bits, others.bits)
     pixels = np.stack([read_pixels(image, network.backbone.preprocess) for image in digits.images[:20]])
@@ -469,9 +469,9 @@ def test_the_margin_is_an_uncertainty_that_every_method_has(digits, tmp_path, se
     assert Codes.load(run.query_codes).uncertainty is not None
 
 
-def test_a_second_copy_that_nothing_asks_is_refused():
+def test_a_second_copy_that_nothing_uses_is_refused():
     given = {"uncertainty": "margin", "uncertainty_alpha": 0.9}
-    with pytest.raises(ConfigError, match="uncertainty_alpha is of a copy that nothing asks"):
+    with pytest.raises(ConfigError, match="uncertainty_alpha is of a copy that nothing uses"):
         configure(given)
     assert configure(given, {"encoder": "copy"}).training.uncertainty == "margin"
 

@@ -33,12 +33,12 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     u        the percentiles of the uncertainty over bits and over images
     """
     _, config, _, split = open_run(run.path, dataset)
-    network, doubt = load_networks(run.load_model(), choose_device(config.training.device))
+    network, source = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
         network, dataset, split.query, keep=config.network.freeze == "all", mirrored=split.query[:0],
         reading=Reading.by(config),
     ) as inputs:  # fmt: skip
-        seen = compute_outputs(network, doubt, inputs, split.query)
+        seen = compute_outputs(network, source, inputs, split.query)
     precision = np.array(run.evaluation()["average_precision"])  # of the queries that could be read, as `seen` are
     predictors: dict[str, Floats] = {"margin": -np.abs(seen.outputs)}
     if seen.uncertainty is not None:

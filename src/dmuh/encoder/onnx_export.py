@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dmuh.errors import ConfigError, MissingExtraError
-from dmuh.network import Doubt, HashNetwork, outputs_and_uncertainty
+from dmuh.network import HashNetwork, UncertaintySource, outputs_and_uncertainty
 
 _LAYERS = {"Conv", "Gemm", "MatMul"}
 _BETWEEN = {"Add", "Clip", "MaxPool", "Relu"}  # what stands between layers and need not leave 8 bits
@@ -37,16 +37,16 @@ class FrozenPart(nn.Module):
 class WholeNetwork(nn.Module):
     """A network and where its uncertainty comes from: pixels → `outputs` and `uncertainty`, (B, n_bits) each."""
 
-    def __init__(self, network: HashNetwork, doubt: Doubt | None) -> None:
+    def __init__(self, network: HashNetwork, source: UncertaintySource | None) -> None:
         super().__init__()
         self.network = network
-        self.doubt = doubt
-        self.outputs = ("outputs",) if doubt is None else ("outputs", "uncertainty")
+        self.source = source
+        self.outputs = ("outputs",) if source is None else ("outputs", "uncertainty")
 
     def forward(self, pixels: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Compute the outputs, and their uncertainty where it has a source."""
         activations = self.network.lower(pixels)
-        outputs, uncertainty = outputs_and_uncertainty(self.network, self.doubt, activations)
+        outputs, uncertainty = outputs_and_uncertainty(self.network, self.source, activations)
         return outputs if uncertainty is None else (outputs, uncertainty)
 
 

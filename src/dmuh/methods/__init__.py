@@ -22,6 +22,7 @@ from dmuh.methods.lfh import LFH
 from dmuh.methods.regu import Regu
 from dmuh.methods.sdh import SDH
 from dmuh.methods.shallow import ShallowMethod
+from dmuh.network import UNCERTAINTY_SOURCES, MomentumCopy
 
 __all__ = ["METHODS", "Method", "Objective", "ShallowMethod", "TrainBatch", "configure"]
 
@@ -77,11 +78,12 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
     if values.get("encoder") == "copy" and (issubclass(method, ShallowMethod) or not copied):
         way = "must be network" if issubclass(method, ShallowMethod) else "= copy needs uncertainty_alpha"
         problems.append(f"{name} has no copy of its own: encoder {way}")
-    unasked = values.get("uncertainty") == "margin" and values.get("encoder") != "copy"
+    source = UNCERTAINTY_SOURCES.get(str(values.get("uncertainty", "copy")), MomentumCopy)
+    unasked = not source.is_copy and values.get("encoder") != "copy"
     if unasked and values.get("uncertainty_alpha") is not None:
         problems.append(
-            "uncertainty_alpha is of a copy that nothing asks: uncertainty or encoder must be copy, got margin and "
-            "network"
+            "uncertainty_alpha is of a copy that nothing uses: uncertainty or encoder must be copy, got "
+            f"{source.name} and network"
         )
     sections = {key: build(section, values, problems) for key, section in SECTIONS.items()}
     options = build(method.Options, values, problems)

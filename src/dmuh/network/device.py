@@ -9,32 +9,32 @@ from torch import Tensor
 
 from dmuh.errors import ConfigError
 from dmuh.network.hash_network import HashNetwork
-from dmuh.network.uncertainty import Doubt, outputs_and_uncertainty
+from dmuh.network.uncertainty import UncertaintySource, outputs_and_uncertainty
 
 _BATCH = 64  # rows that a GPU encodes together
 
 
 class TorchNetwork:
-    """A network and its copy on a GPU, run as `dmuh.encoder.onnx_network.OnnxNetwork` runs them on a CPU."""
+    """A network and its source of uncertainty on a GPU, run as `dmuh.encoder.onnx_network` runs them on a CPU."""
 
-    def __init__(self, network: HashNetwork, doubt: Doubt | None) -> None:
+    def __init__(self, network: HashNetwork, source: UncertaintySource | None) -> None:
         self._network = network
-        self._doubt = doubt
+        self._source = source
         self.shape = tuple(network.backbone.example().shape[1:])
-        self.outputs = ["outputs"] if doubt is None else ["outputs", "uncertainty"]
+        self.outputs = ["outputs"] if source is None else ["outputs", "uncertainty"]
 
     @torch.inference_mode()
     def run(self, rows: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
-        """Return what each row (n, …) gives: always in batches of one size, so that it does not depend on theirs."""
+        """Return each named output (n, n_bits) of rows (n, …), in batches of one size so that none depends on n."""
         parts: dict[str, list[NDArray[np.float32]]] = {name: [] for name in self.outputs}
         for first in range(0, len(rows), _BATCH):
-            own = rows[first : first + _BATCH]
-            whole = np.concatenate([own, np.zeros((_BATCH - len(own), *own.shape[1:]), own.dtype)])
-            activations = self._network.lower(to_device(whole, self._network.device))
-            values = outputs_and_uncertainty(self._network, self._doubt, activations)
+            batch = rows[first : first + _BATCH]
+            padded = np.concatenate([batch, np.zeros((_BATCH - len(batch), *batch.shape[1:]), batch.dtype)])
+            activations = self._network.lower(to_device(padded, self._network.device))
+            values = outputs_and_uncertainty(self._network, self._source, activations)
             for name, value in zip(self.outputs, values, strict=False):
-                assert value is not None, "there is an uncertainty where there is doubt"
-                parts[name].append(value[: len(own)].float().cpu().numpy())
+                assert value is not None, "there is an uncertainty where it has a source"
+                parts[name].append(value[: len(batch)].float().cpu().numpy())
         return {name: np.concatenate(values) for name, values in parts.items()}
 
 

@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dmuh.backbones import create_backbone
+from dmuh.errors import FormatError, unknown
 from dmuh.files import ArrayFile
 from dmuh.network.hash_network import HashNetwork
 from dmuh.network.heads import head_of
-from dmuh.network.momentum import MomentumCopy
-from dmuh.network.uncertainty import Doubt, Margin
+from dmuh.network.uncertainty import UNCERTAINTY_SOURCES, UncertaintySource
 
 
-def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple[HashNetwork, Doubt | None]:
-    """Return what a run's model file holds, on the CPU unless a device is given."""
+def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple[HashNetwork, UncertaintySource | None]:
+    """Return the network of a run's model file and its source of uncertainty, on the CPU unless a device is given."""
     about = model.metadata
     backbone = create_backbone(about["backbone"], about["image_size"])
     network = HashNetwork(backbone, about["n_bits"], about["freeze"])
@@ -25,13 +25,15 @@ def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple
     network.hash_layer = head_of({k.removeprefix(layer): v for k, v in parts["network"].items() if k.startswith(layer)})
     network.load_state_dict(parts["network"])
     network.to(device)
-    if about.get("uncertainty") == "margin":
-        return network, Margin()
-    if "momentum" not in parts:
+    # model files of earlier versions do not name the source: it is the copy where they hold one
+    name = about.get("uncertainty", "copy" if "momentum" in parts else None)
+    if name is None:
         return network, None
-    momentum = MomentumCopy(network, about["alpha"])
-    momentum.network.load_trained_state(parts["momentum"])
-    return network, momentum
+    if name not in UNCERTAINTY_SOURCES:
+        raise FormatError(
+            f"the model file cannot be used: {unknown('source of uncertainty', name, UNCERTAINTY_SOURCES)}"
+        )
+    return network, UNCERTAINTY_SOURCES[name].load(network, about, parts)
 
 
 def state_by_part(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Tensor]]:

@@ -167,7 +167,7 @@ class _Rows:
         return np.memmap(self._file, np.float32, "r", shape=self._shape)
 
     def _checksums(self, positions: Positions) -> NDArray[np.uint64]:
-        """Return the checksums of the rows at these positions, which depend on position, data set and frozen part too."""
+        """Return the checksums of the rows at these positions, which depend on position, data set and frozen part."""
         rows = self.read().reshape(self._shape[0], -1).view(np.uint8)
         sums = np.empty(len(positions), np.uint64)
         for n, position in enumerate(positions.tolist()):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dmuh.files import Array
 from dmuh.methods import Objective
-from dmuh.network import Doubt, HashNetwork, MomentumCopy, state_by_part
+from dmuh.network import HashNetwork, MomentumCopy, UncertaintySource, state_by_part
 from dmuh.runs import Run
 from dmuh.trainer.watch import Watch
 
@@ -18,11 +18,9 @@ def array_of(tensor: Tensor) -> Array:
     return cast(Array, tensor.detach().cpu().numpy())
 
 
-def model_arrays(network: HashNetwork, doubt: Doubt | None) -> dict[str, Array]:
-    """Return the trained networks by name; of a copy only what differs."""
-    parts = {"network": network.state_dict()}
-    if isinstance(doubt, MomentumCopy):
-        parts["momentum"] = doubt.network.trained_state()
+def model_arrays(network: HashNetwork, source: UncertaintySource | None) -> dict[str, Array]:
+    """Return what the model file keeps, by name: the network, and what its source of uncertainty has beside it."""
+    parts = {"network": network.state_dict(), **({} if source is None else source.parts())}
     return {f"{part}.{key}": array_of(value) for part, state in parts.items() for key, value in state.items()}
 
 

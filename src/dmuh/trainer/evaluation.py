@@ -89,7 +89,7 @@ def _encode_images(run: Run, config: Config, dataset: Dataset, split: Split, rea
 
 def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, reading: Reading) -> tuple[Codes, Codes]:
     """Encode the test images by the features of their frozen network, which are kept for the next run."""
-    network, doubt = load_networks(run.load_model(), choose_device(config.training.device))
+    network, source = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
         network,
         dataset,
@@ -98,7 +98,7 @@ def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, readi
         mirrored=split.query[:0],
         reading=reading,
     ) as inputs:
-        query, database = (compute_outputs(network, doubt, inputs, part) for part in (split.query, split.database))
+        query, database = (compute_outputs(network, source, inputs, part) for part in (split.query, split.database))
     return _codes(query), _codes(database)
 
 

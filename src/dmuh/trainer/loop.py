@@ -18,7 +18,7 @@ from dmuh.errors import ConfigError, DataError
 from dmuh.images import Augment, Reading
 from dmuh.machine import keep_freed_memory
 from dmuh.methods import METHODS, Objective, ShallowMethod, TrainBatch
-from dmuh.network import Doubt, HashNetwork, Margin, MomentumCopy, calibrate
+from dmuh.network import UNCERTAINTY_SOURCES, HashNetwork, MomentumCopy, Trained, UncertaintySource, calibrate
 from dmuh.progress import Counting, counting_bar, uncounted
 from dmuh.protocols import Split, noisy_labels, protocol_of
 from dmuh.runs import Run
@@ -93,9 +93,9 @@ def train(
                 _fit(fitted, run, data, split, network, inputs, group)
             else:
                 kept = _train_all_or_head(config, method, run, data, split, network, inputs, report, group)
-        doubt = Margin() if settings.uncertainty == "margin" else kept
+        source = UNCERTAINTY_SOURCES[settings.uncertainty].after_training(Trained(network, kept))
         if group.first:
-            run.save_model(model_arrays(network, doubt), _model_card(config, data, split, network, doubt))
+            run.save_model(model_arrays(network, source), _model_card(config, data, split, network, source))
         if len(reading.bad):
             log.warning(reading.bad.summary())
     return run
@@ -268,13 +268,13 @@ def _backbone_name(config: Config, data: Dataset) -> str:
 
 
 def _model_card(
-    config: Config, data: Dataset, split: Split, network: HashNetwork, doubt: Doubt | None
+    config: Config, data: Dataset, split: Split, network: HashNetwork, source: UncertaintySource | None
 ) -> dict[str, Any]:
     """Return what is written beside the weights: all that is needed to use them, and where they come from."""
     return {
         "method": config.method,
-        "uncertainty": None if doubt is None else config.training.uncertainty,
-        "alpha": doubt.alpha if isinstance(doubt, MomentumCopy) else None,
+        "uncertainty": None if source is None else source.name,
+        "alpha": None if source is None else source.alpha,
         "backbone": _backbone_name(config, data),
         "freeze": config.network.freeze,
         "image_size": config.network.image_size,

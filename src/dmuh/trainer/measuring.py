@@ -11,7 +11,7 @@ from torch import Tensor
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
 from dmuh.metrics import evaluate
-from dmuh.network import Doubt, HashNetwork, MomentumCopy, outputs_and_uncertainty
+from dmuh.network import HashNetwork, MomentumCopy, UncertaintySource, outputs_and_uncertainty
 from dmuh.protocols import Positions, Split
 from dmuh.trainer.distributed import Group
 from dmuh.trainer.inputs import Inputs, part_slice
@@ -32,18 +32,18 @@ class Outputs:
 @torch.inference_mode()
 def compute_outputs(
     network: HashNetwork,
-    doubt: Doubt | None,
+    source: UncertaintySource | None,
     inputs: Inputs,
     positions: Positions,
     *,
     batch_size: int = 128,
 ) -> Outputs:
-    """Run the images at `positions` through the network and what doubts it."""
+    """Compute the outputs of the images at `positions`, and their uncertainty where it has a source."""
     batches = [positions[i : i + batch_size] for i in range(0, len(positions), batch_size)]
     read, outputs, uncertainty = [positions[:0]], [], []
     for batch in inputs.batches(batches):
         if len(batch.positions):
-            h, u = outputs_and_uncertainty(network, doubt, batch.activations)
+            h, u = outputs_and_uncertainty(network, source, batch.activations)
             read.append(batch.positions)
             outputs.append(h.float().cpu().numpy())
             if u is not None:
@@ -52,7 +52,7 @@ def compute_outputs(
     return Outputs(
         np.concatenate(read),
         np.concatenate([empty, *outputs]),
-        None if doubt is None else np.concatenate([empty, *uncertainty]),
+        None if source is None else np.concatenate([empty, *uncertainty]),
     )
 
 
