@@ -26,7 +26,7 @@ from dmuh.metrics import evaluate
 from dmuh.network import Margin, load_networks
 from dmuh.protocols import Split
 from dmuh.runs import Run, open_run
-from dmuh.trainer import Progress, learning_rate, loop, train
+from dmuh.trainer import Progress, learning_rate, setup, train
 from dmuh.trainer.evaluation import evaluate_run
 from dmuh.trainer.watch import Watch
 
@@ -597,7 +597,7 @@ def test_features_that_are_kept_train_and_measure_as_those_computed_on_the_way(d
     kept = train(config, tmp_path / "kept", dataset=digits, count=count)
     assert count.told == [(PLAIN, 64)]
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "CACHED", ())
+        patch.setattr(setup, "CACHED", ())
         computed = train(config, tmp_path / "computed", dataset=digits, count=count)
     assert count.told == [(PLAIN, 64)]
     one, other = outputs(kept, digits), outputs(computed, digits)

@@ -16,7 +16,7 @@ from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.datasets.mnist5k import load_mnist5k
 from dmuh.methods import METHODS, Objective, configure
-from dmuh.trainer import loop
+from dmuh.trainer import loop, train
 from dmuh.trainer.checkpoint import restore, state_of
 
 # One epoch of two steps: rounding crosses a kink sooner or later, of max pooling or of a margin, and gradients jump.
@@ -59,7 +59,7 @@ def watched_training(case: str, folder: Path) -> dict[str, np.ndarray]:
 
     make, loop.make_optimizer, loop.restore = loop.make_optimizer, watching, keeping
     try:
-        loop.train(config_of_case(case), folder, dataset=few_digits(), progress=steps.append)
+        train(config_of_case(case), folder, dataset=few_digits(), progress=steps.append)
     finally:
         loop.make_optimizer, loop.restore = make, restore
     found = {name: np.stack(values) for name, values in seen.items()}

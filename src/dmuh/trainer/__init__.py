@@ -1,7 +1,7 @@
-"""Training: the one loop, and what it is made of."""
+"""Training: `train` in training.py is the way in, loop.py the loop of deep methods, fitting.py the shallow ones."""
 
 from dmuh.trainer.bar import Progress
-from dmuh.trainer.loop import train
 from dmuh.trainer.optimisation import learning_rate
+from dmuh.trainer.training import train
 
 __all__ = ["Progress", "learning_rate", "train"]

@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dmuh.codes import Codes
-from dmuh.datasets import Dataset
 from dmuh.metrics import evaluate
 from dmuh.network import HashNetwork, MomentumCopy, UncertaintySource, outputs_and_uncertainty
 from dmuh.protocols import Positions, Split
+from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.distributed import Group
 from dmuh.trainer.inputs import Inputs, part_slice
 
-_TRACED = 16  # training images whose outputs are written down every epoch
-_TRAIN_QUERIES = 1000  # training images at most that ask for the training MAP
+_TRACED = 16  # training images whose outputs are written down after each epoch
+_TRAIN_QUERIES = 1000  # training images at most that are queries of the training MAP
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +68,18 @@ def _outputs(
     network: HashNetwork, inputs: Inputs, positions: Positions, group: Group
 ) -> tuple[Positions, NDArray[np.float32]]:
     """Return which images could be read and their outputs (n, n_bits); each process computes its part of them."""
-    own = compute_outputs(network, None, inputs, positions[part_slice(len(positions), (group.rank, group.size))])
-    read, outputs = (torch.from_numpy(array).to(group.device) for array in (own.positions, own.outputs))
+    part = part_slice(len(positions), (group.rank, group.size))
+    found = compute_outputs(network, None, inputs, positions[part])
+    read, outputs = (torch.from_numpy(array).to(group.device) for array in (found.positions, found.outputs))
     return group.gather(read).cpu().numpy(), group.gather(outputs).cpu().numpy()
 
 
-def watched_maps(network: HashNetwork, inputs: Inputs, data: Dataset, split: Split, group: Group) -> dict[str, float]:
-    """Return the MAP of held-out and of training images, both asking the training images; none without labels.
+def watched_maps(context: TrainingContext, network: HashNetwork, inputs: Inputs) -> dict[str, float]:
+    """Return the MAP of validation and of training images as queries of the training images; none without labels.
 
     All processes compute codes; the first one alone measures them.
     """
+    data, split, group = context.data, context.split, context.group
     if not data.classes:
         return {}
 
@@ -86,13 +88,14 @@ def watched_maps(network: HashNetwork, inputs: Inputs, data: Dataset, split: Spl
         return Codes.from_outputs(outputs, ids=read)
 
     database = codes(split.train)
-    asking = database[spread(np.arange(len(database)), _TRAIN_QUERIES)]
-    parts = {"train_map": asking} | ({"validation_map": codes(split.validation)} if len(split.validation) else {})
+    queries = {"train_map": database[spread(np.arange(len(database)), _TRAIN_QUERIES)]}
+    if len(split.validation):
+        queries["validation_map"] = codes(split.validation)
     if not group.first:
         return {}
     return {
         name: evaluate(query, database, data.labels[query.ids], data.labels[database.ids], ks=()).map
-        for name, query in parts.items()
+        for name, query in queries.items()
     }
 
 

@@ -1,0 +1,87 @@
+"""One training from its settings to the finished run folder."""
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from dmuh.config import Config
+from dmuh.datasets import Dataset, load_dataset
+from dmuh.images import Reading
+from dmuh.methods import METHODS, ShallowMethod
+from dmuh.network import UNCERTAINTY_SOURCES, HashNetwork, MomentumCopy, Trained
+from dmuh.progress import Counting, counting_bar, uncounted
+from dmuh.protocols import Split
+from dmuh.runs import Run
+from dmuh.trainer.bar import Report, reporting
+from dmuh.trainer.checkpoint import model_arrays
+from dmuh.trainer.context import TrainingContext
+from dmuh.trainer.distributed import begun, check_split, joined, refuse_many
+from dmuh.trainer.fitting import fit_shallow
+from dmuh.trainer.inputs import Inputs
+from dmuh.trainer.loop import train_deep
+from dmuh.trainer.setup import draw_split, fresh_network, model_card, training_inputs
+
+log = logging.getLogger(__name__)
+
+
+def train(
+    config: Config,
+    out: str | Path,
+    *,
+    dataset: Dataset | None = None,
+    split: Split | None = None,
+    resume: bool = False,
+    progress: Report | bool = True,
+    count: Counting | None = None,
+) -> Run:
+    """Train a hashing network as `config` says and leave it in the run folder `out`.
+
+    `dataset` replaces the one that the settings name, `split` the one that its protocol draws. With `resume` a run that
+    was interrupted goes on from its last epoch, to the same weights as without the interruption.
+
+    Bars show how far it is, on a terminal and in a notebook; `progress=False` shows none. A function as `progress` is
+    told of each step instead, and `count` opens the bar of the features that are computed first. Started by torchrun,
+    all processes train one network and the first one writes it.
+    """
+    run = Run(Path(out))
+    if resume and run.finished:
+        return run
+    with joined(config.training.device) as group, ExitStack() as until_done:
+        show_bars = progress is True and group.first
+        report = until_done.enter_context(reporting(show_bars if progress is True else progress))
+        reading = Reading.by(config, count or (counting_bar if show_bars else uncounted))
+        with group.agreeing():
+            refuse_many(group, config)
+            data = dataset or load_dataset(config.data)
+            split = draw_split(config, data) if split is None else split
+            torch.manual_seed(config.training.seed)
+            network = fresh_network(config, data).to(group.device)
+            if group.first:
+                until_done.enter_context(begun(run, config, data, split, resume))
+        with group.agreeing():
+            check_split(run, data, split)
+        context = TrainingContext(config, run, data, split, group, reading, report).with_label_noise()
+        _train_and_save(context, network)
+    return run
+
+
+def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
+    """Train the fresh network and write the model file, which is what makes the run a finished one."""
+    with training_inputs(context, network) as inputs:
+        copy = _train_by_kind(context, network, inputs)
+    source = UNCERTAINTY_SOURCES[context.settings.uncertainty].after_training(Trained(network, copy))
+    if context.group.first:
+        context.run.save_model(model_arrays(network, source), model_card(context, network, source))
+    if len(context.reading.bad):
+        log.warning(context.reading.bad.summary())
+
+
+def _train_by_kind(context: TrainingContext, network: HashNetwork, inputs: Inputs) -> MomentumCopy | None:
+    """Train by a deep method or fit by a shallow one; return the copy that was averaged beside the network, if any."""
+    method = METHODS[context.config.method]
+    if issubclass(method, ShallowMethod):
+        fit_shallow(method, context, network, inputs)
+        return None
+    return train_deep(method, context, network, inputs)
