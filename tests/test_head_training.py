@@ -61,6 +61,16 @@ def test_there_are_no_more_anchors_than_training_images():
     assert Anchored.fit(torch.randn(7, 3), 100).matrix.shape == (7, 7)
 
 
+@pytest.mark.parametrize(("kernel", "warning"), [
+    (20_000, ["kernel 20,000 is more than there are training images: it became 128"]),
+    (128, []),
+])  # fmt: skip
+def test_a_kernel_larger_than_the_training_set_says_what_it_became(vectors, tmp_path, caplog, kernel, warning):
+    run = train(configure(SETTINGS, {"kernel": kernel, "epochs": 1}), tmp_path / "run", dataset=vectors)
+    assert [text for text in caplog.messages if "kernel" in text] == warning
+    assert len(run.load_model().arrays["network.hash_layer.anchors"]) == 128
+
+
 @pytest.mark.parametrize("method", ["dmuh", "regu", "csq"])
 def test_similarities_tell_apart_what_no_linear_map_does(vectors, tmp_path, method):
     maps = {}

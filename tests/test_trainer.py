@@ -387,6 +387,50 @@ def test_bad_training_images_are_left_out_or_fatal(photos, tmp_path, caplog):
     assert "unreadable images were skipped" in caplog.text
 
 
+def begun_in_vain(config, folder: Path, dataset=None) -> Run:
+    """A run that stopped in its first epoch."""
+    return stopped(config, folder, dataset, after=0)
+
+
+def test_after_a_failed_start_the_folder_takes_other_settings(tmp_path):
+    photos, folder = photo_folder(tmp_path), tmp_path / "run"
+    broken = sorted(photos.rglob("*.png"))[2:8]
+    for path in broken:
+        path.write_bytes(path.read_bytes()[:60])
+    settings = {**SMALL, "dataset": "folder", "data": str(photos), "backbone": "smallconv", "epochs": 1}
+    with pytest.raises(DataError, match="broken image"):
+        train(configure(settings), folder)
+    assert Run(folder).started
+    run = train(configure(settings, {"on_bad_image": "skip", "seed": 1}), folder)
+    assert run.finished
+    assert (run.settings()["on_bad_image"], run.settings()["seed"]) == ("skip", 1)
+    assert same(run, train(configure(settings, {"on_bad_image": "skip", "seed": 1}), tmp_path / "fresh"))
+
+
+def test_what_is_begun_anew_is_as_if_it_were_the_first(finished, digits, tmp_path):
+    run = begun_in_vain(configure(SMALL, {"seed": 1, "bits": 9}), tmp_path / "run", digits)
+    (run.path / "metrics.jsonl").write_text("of an epoch that was not saved")
+    assert same(finished, train(configure(SMALL), run.path, dataset=digits))
+    assert [line["epoch"] for line in run.metrics()] == [1, 2, 3, 4]
+
+
+def test_only_a_run_without_a_finished_epoch_is_begun_anew(digits, tmp_path):
+    run = begun_in_vain(configure(SMALL), tmp_path / "vain", digits)
+    before = run.config_file.read_bytes()
+    with run.locked(), pytest.raises(RunError, match="another process is training"):
+        train(configure(SMALL, {"seed": 1}), run.path, dataset=digits)
+    assert run.config_file.read_bytes() == before
+    one_epoch = stopped(configure(SMALL), tmp_path / "epoch", digits, after=1)
+    foreign = Run(tmp_path / "foreign")
+    foreign.path.mkdir()
+    foreign.config_file.write_text("years of work")
+    for taken in (one_epoch, foreign):
+        before = taken.config_file.read_bytes()
+        with pytest.raises(RunError, match="holds a run already: go on with it by --resume"):
+            train(configure(SMALL, {"seed": 1}), taken.path, dataset=digits)
+        assert taken.config_file.read_bytes() == before
+
+
 def test_run_folder_records_versions_and_config(finished):
     assert '"torch"' in (finished.path / "environment.json").read_text()
     assert Path(finished.config_file).read_text().startswith("[method]")

@@ -47,6 +47,7 @@ from dmuh.protocols import Split
 _CHECKPOINT, _MODEL, _VERSION = "dmuh checkpoint", "dmuh model", 2
 _RUN, _ENVIRONMENT, _DATA, _EVALUATION = "dmuh run", "dmuh environment", "dmuh data summary", "dmuh evaluation"
 _STUDY = "dmuh study of uncertainty"
+_OF_THE_START = ("metrics.jsonl", "trace.jsonl", "data.json")  # what a run writes before its first checkpoint
 _PACKAGES = ("dmuh", "torch", "onnxruntime", "numpy", "pillow")
 
 
@@ -92,6 +93,12 @@ class Run:
         return self._model_file.is_file()
 
     @property
+    def begun_in_vain(self) -> bool:
+        """Whether a training was begun here and stopped before its first epoch was done, so that nothing is lost."""
+        results = [name for name in self._written if name not in _OF_THE_START and (self.path / name).exists()]
+        return self.started and self._run_file.is_file() and not results
+
+    @property
     def _model_file(self) -> Path:
         return self.path / "model.safetensors"
 
@@ -107,7 +114,12 @@ class Run:
         return (*later, *(file.name for file in arrays))
 
     def refuse_if_taken(self) -> None:
-        """Raise if a new run cannot begin here, because there is one or because it would replace others' files."""
+        """Raise if a new run cannot begin here, because there is one or because it would replace other files.
+
+        A run that stopped before its first epoch was done is no reason: there is nothing to go on from.
+        """
+        if self.begun_in_vain:
+            return
         if self.started:
             raise RunError(f"{self.path} holds a run already: go on with it by --resume, or choose another folder")
         if self.path.exists() and not self.path.is_dir():
@@ -119,9 +131,11 @@ class Run:
             )
 
     def begin(self, config: Config, split: Split, dataset: Dataset) -> None:
-        """Lay out a new run folder; one that holds a run is refused."""
+        """Lay out a new run folder; one that holds a run is refused, unless that was begun in vain."""
         self.refuse_if_taken()
         self.path.mkdir(parents=True, exist_ok=True)
+        for name in (*_OF_THE_START, self.config_file.name):  # what a run that was begun in vain left; settings last
+            (self.path / name).unlink(missing_ok=True)
         text = config.to_toml()
         write_document(self.path / "environment.json", _ENVIRONMENT, environment())
         split.save(self.split_file, dataset.fingerprint())

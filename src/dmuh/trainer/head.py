@@ -91,6 +91,11 @@ class FrozenNetwork:
         else:
             self.head.hash_layer = network.hash_layer  # which is calibrated
 
+    @property
+    def n_anchors(self) -> int:
+        """Training images that features are compared with: as many as there are, where fewer than the setting."""
+        return 0 if self._anchored is None else len(self._anchored.mean)
+
     def _vectors(self, rows: Tensor) -> Tensor:
         assert self._anchored is not None
         return self._anchored(self._network.head_inputs(rows))

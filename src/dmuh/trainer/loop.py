@@ -1,5 +1,6 @@
 """The training loop of deep methods: epochs of steps, each step over one batch of images."""
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -21,6 +22,8 @@ from dmuh.trainer.measuring import spread, trace, train_outputs, watched_maps
 from dmuh.trainer.optimisation import autocast, batches_of, epoch_generator, learning_rate, make_optimizer
 from dmuh.trainer.watch import Watch
 
+log = logging.getLogger(__name__)
+
 _CALIBRATED = 1024  # training images at most that the fresh network is fitted to
 
 
@@ -35,6 +38,12 @@ def train_deep(
     if context.config.network.freeze != "all" or isinstance(inputs, ImageInputs):
         return Loop(method, context, network, inputs).run()
     frozen = FrozenNetwork(network, inputs, context.split, context.config.network.kernel)
+    if context.group.first and frozen.n_anchors < context.config.network.kernel:
+        log.warning(
+            "kernel %s is more than there are training images: it became %s",
+            f"{context.config.network.kernel:,}",
+            f"{frozen.n_anchors:,}",
+        )
     return frozen.finish(Loop(method, context, frozen.head, frozen.inputs).run())
 
 
