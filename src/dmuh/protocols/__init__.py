@@ -1,7 +1,7 @@
 """Protocols: named, seeded splits into training, query and database images.
 
 Counts are per class. Classes are served rarest first and without replacement, so a multi-label image is drawn once, for
-the rarest class that asks for it. Images without a label take no part.
+the rarest of its classes. Images without a label take no part.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _KIND, _VERSION = "dmuh split", 1
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Positions of the images that train, of those held out of the training to watch it, that ask and that answer."""
+    """Positions of the images that train, that watch the training (validation), that are queries and are searched."""
 
     train: Positions
     validation: Positions
@@ -51,11 +51,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How many images ask and train (1 or more: a count, below 1: a fraction), and what is searched.
+    """How many images are queries and how many train (1 or more: a count, below 1: a fraction); what is searched.
 
     query, train  of each class, or in all unless `per_class`
     topk          where MAP cuts the ranking
-    tuning        fraction of the training images that ask and answer in place of the test's, which are left alone
+    tuning        fraction of the training images that are queries and database in place of the test images
     """
 
     query: float
@@ -71,63 +71,63 @@ class Protocol:
     def split(self, labels: Labels, seed: int, test: NDArray[np.bool_] | None = None) -> Split:
         """Draw the split of the images with these labels (N, classes).
 
-        An `official` protocol asks with the images that the data set's makers set aside, `test` (N,), and trains on and
-        searches all others.
+        The queries of an `official` protocol are the images that the data set's makers set aside, `test` (N,); all
+        others train and are searched.
         """
-        labelled: NDArray[np.bool_] = np.asarray(labels.any(axis=1))
         n_classes = int(labels.any(axis=0).sum())
         if n_classes < 2:
             raise DataError(f"hashing learns to tell classes apart and needs two or more, got {n_classes}")
-        rng = np.random.default_rng((seed, 0x5711))  # a stream of its own, apart from weights and order
-        free = labelled.copy()
-        each = labels.sum(axis=0, dtype=np.int64)
-        if self.official:
-            if test is None:
-                raise DataError("this protocol asks with the data set's own test images, but it sets none aside")
-            query, train, rest = np.flatnonzero(test & free), np.flatnonzero(~test & free), np.flatnonzero(~test & free)
-        else:
-            draw = _draw if self.per_class else _draw_in_all
-            query = draw(labels, free, each, self.query, "query", rng)
-            train = draw(labels, free, each, self.train, "train", rng)
-            rest = np.flatnonzero(free)
-        held = np.zeros(len(labels), bool)
-        held[train] = True
-        of_train = labels[held].sum(axis=0, dtype=np.int64)
+        rng = np.random.default_rng((seed, 0x5711))  # other random numbers than those of the weights and the order
+        query, train, rest = _official(labels, test) if self.official else self._drawn(labels, rng)
+        training = np.zeros(len(labels), bool)  # which images train, less those that are drawn from them below
+        training[train] = True
+        per_class = labels[training].sum(axis=0, dtype=np.int64)
         if self.tuning:
-            query = _draw(labels, held, of_train, self.tuning / 3, "query", rng)
-            rest = _draw(labels, held, of_train, self.tuning * 2 / 3, "database", rng)
-            of_train = labels[held].sum(axis=0, dtype=np.int64)
+            query = _draw(labels, training, per_class, self.tuning / 3, "query", rng)
+            rest = _draw(labels, training, per_class, self.tuning * 2 / 3, "database", rng)
+            per_class = labels[training].sum(axis=0, dtype=np.int64)
         validation = rest[:0]
         if self.validation:
-            validation = _draw(labels, held, of_train, self.validation, "validation", rng)
-        kept = np.flatnonzero(held)
-        learned = np.union1d(kept, validation)
-        database = np.union1d(rest, learned) if self.database == "rest+train" else rest
-        for name, positions in (("training", kept), ("query", query), ("database", database)):
+            validation = _draw(labels, training, per_class, self.validation, "validation", rng)
+        train = np.flatnonzero(training)
+        database = np.union1d(rest, np.union1d(train, validation)) if self.database == "rest+train" else rest
+        self._refuse_empty_parts(labels, n_classes, {"training": train, "query": query, "database": database})
+        return Split(train, validation, query, database)
+
+    def _drawn(self, labels: Labels, rng: np.random.Generator) -> tuple[Positions, Positions, Positions]:
+        """Draw the query and training images; return them and the remaining ones."""
+        free: NDArray[np.bool_] = np.asarray(labels.any(axis=1))
+        per_class = labels.sum(axis=0, dtype=np.int64)
+        draw = _draw if self.per_class else _draw_in_all
+        query = draw(labels, free, per_class, self.query, "query", rng)
+        train = draw(labels, free, per_class, self.train, "train", rng)
+        return query, train, np.flatnonzero(free)
+
+    def _refuse_empty_parts(self, labels: Labels, n_classes: int, parts: dict[str, Positions]) -> None:
+        """Raise if a part that every training needs has no image."""
+        for name, positions in parts.items():
             if len(positions) == 0:
                 raise DataError(
-                    f"{int(labelled.sum())} labelled images in {n_classes} classes leave none for the {name} part with "
-                    f"query={self.query:g}, train={self.train:g}, database={self.database} and "
-                    f"tuning={self.tuning:g}: "
-                    "change these or add images"
+                    f"{int(labels.any(axis=1).sum())} labelled images in {n_classes} classes leave none for the {name} "
+                    f"part with query={self.query:g}, train={self.train:g}, database={self.database} and "
+                    f"tuning={self.tuning:g}: change these or add images"
                 )
-        return Split(kept, validation, query, database)
 
 
 PROTOCOLS: dict[str, Protocol] = {
-    "stratified": Protocol(0.1, 0.5, "any data set: a tenth of each class asks, half trains, the rest is searched"),
-    "cifar10": Protocol(100, 500, "100 queries and 500 training images a class, the other 54,000 are searched"),
+    "stratified": Protocol(0.1, 0.5, "any data: of each class a tenth are queries, half train, the rest is searched"),
+    "cifar10": Protocol(100, 500, "100 queries and 500 training images per class, the other 54,000 are searched"),
     "cifar10-59k": Protocol(100, 500, "the same, but training images are searched too: 59,000", database="rest+train"),
-    "cifar10-full": Protocol(0, 0, "10,000 test images ask, 50,000 train and are searched", official=True),
+    "cifar10-full": Protocol(0, 0, "10,000 test images are queries, 50,000 train and are searched", official=True),
     "clothing1m": Protocol(7_000, 14_000, "7,000 queries and 14,000 training images in all", per_class=False),
     "coco": Protocol(5_000, 10_000, "5,000 queries and 10,000 training images in all", per_class=False),
-    "nuswide": Protocol(100, 500, "100 queries and 500 training images a concept, MAP of the first 5,000", topk=5_000),
-    "mnist5k": Protocol(50, 200, "50 queries and 200 training images a digit, the other 2,500 are searched"),
+    "nuswide": Protocol(100, 500, "100 queries and 500 training images per concept, MAP of the first 5000", topk=5_000),
+    "mnist5k": Protocol(50, 200, "50 queries and 200 training images per digit, the other 2,500 are searched"),
 }
 
 
 def protocol_of(settings: ProtocolSettings, dataset: str) -> Protocol:
-    """Return the protocol that the settings name, or the data set's own, with the settings' changes."""
+    """Return the protocol that the settings name, or that of the data set, with the settings' changes."""
     name = settings.protocol or DATASETS[dataset].protocol
     if not name:
         raise ConfigError(f"the data set {dataset} has no labels, so nothing can be trained or measured on it")
@@ -160,11 +160,20 @@ def noisy_labels(labels: Labels, train: Positions, fraction: float, seed: int) -
     return noisy
 
 
+def _official(labels: Labels, test: NDArray[np.bool_] | None) -> tuple[Positions, Positions, Positions]:
+    """Return the query, training and remaining images as the makers of the data set split them."""
+    if test is None:
+        raise DataError("the queries of this protocol are the test images of the data set, but it sets none aside")
+    labelled = np.asarray(labels.any(axis=1))
+    others = np.flatnonzero(~test & labelled)
+    return np.flatnonzero(test & labelled), others, others
+
+
 def _draw_in_all(
-    labels: Labels, free: NDArray[np.bool_], each: Positions, amount: float, part: str, rng: np.random.Generator
+    labels: Labels, free: NDArray[np.bool_], per_class: Positions, amount: float, part: str, rng: np.random.Generator
 ) -> Positions:
     """Take `amount` images of all, whatever their class; marks them as no longer free."""
-    del each
+    del per_class
     n = int(amount) if amount >= 1 else round(amount * int(labels.any(axis=1).sum()))
     candidates = np.flatnonzero(free)
     if n != amount and amount >= 1:
@@ -177,29 +186,29 @@ def _draw_in_all(
 
 
 def _draw(
-    labels: Labels, free: NDArray[np.bool_], each: Positions, amount: float, part: str, rng: np.random.Generator
+    labels: Labels, free: NDArray[np.bool_], per_class: Positions, amount: float, part: str, rng: np.random.Generator
 ) -> Positions:
     """Take `amount` images of each class from the free ones, rarest class first; marks them as no longer free.
 
     A count is taken anew for every class; of a fraction, images that came with a rarer class count already. Of a class
-    with two or more images a fraction asks and trains with at least one.
+    with two or more images a fraction takes at least one as a query and one to train.
     """
     available = labels[free].sum(axis=0, dtype=np.int64)
     drawn = np.zeros(len(labels), bool)
     for k in np.argsort(available, kind="stable"):
-        own = labels[:, k] == 1
-        candidates = np.flatnonzero(free & own)
+        members = labels[:, k] == 1
+        candidates = np.flatnonzero(free & members)
         if amount >= 1:
             n = int(amount)
             if n != amount:
                 raise DataError(
-                    f"{part} must be a whole number of images a class or a fraction below 1, got {amount:g}"
+                    f"{part} must be a whole number of images per class or a fraction below 1, got {amount:g}"
                 )
             if n > len(candidates):
                 raise DataError(f"class number {k} has {len(candidates)} images left, but {part}={n} asks for more")
         else:
             least = 1 if available[k] > 1 and part != "validation" else 0
-            n = max(round(amount * int(each[k])), least) - int((drawn & own).sum())
+            n = max(round(amount * int(per_class[k])), least) - int((drawn & members).sum())
         chosen = rng.permutation(candidates)[: max(n, 0)]
         free[chosen] = False
         drawn[chosen] = True
