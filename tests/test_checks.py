@@ -139,7 +139,7 @@ def test_a_clean_set(files):
     summary = summarise(dataset_of(files), PARTS, "stratified")
     assert summary.problems == []
     assert summary.lines() == [
-        "12 images, 2 classes, 1.00 labels an image, protocol stratified: train 3, validation 1, query 2, database 6",
+        "12 images, 2 classes, 1.00 labels per image, protocol stratified: train 3, validation 1, query 2, database 6",
         CLEAN,
     ]
     assert json.loads(json.dumps(summary.to_dict())) == summary.to_dict()
@@ -155,7 +155,7 @@ def test_a_clean_array_of_several_labels():
     images = np.arange(12, dtype=np.uint8).reshape(12, 1, 1).repeat(4, axis=1)
     dataset = Dataset("x", images, np.array([[1, 1, 0], [1, 0, 0]] * 6, np.uint8), ("a", "b", "c"))
     lines = summarise(dataset, PARTS, "mine").lines()
-    assert lines[0].startswith("12 images, 3 classes, 1.50 labels an image, protocol mine: ")
+    assert lines[0].startswith("12 images, 3 classes, 1.50 labels per image, protocol mine: ")
     assert lines[1:] == [CLEAN]
 
 
@@ -274,6 +274,6 @@ def test_the_real_images():
     distinct = len({image.tobytes() for image in data.images})
     for name in ("cifar10", "cifar10-59k", "cifar10-full"):
         summary = summarise(data, PROTOCOLS[name].split(data.labels, 0, data.test), name)
-        assert summary.lines()[0].startswith(f"60,000 images, 10 classes, 1.00 labels an image, protocol {name}: ")
+        assert summary.lines()[0].startswith(f"60,000 images, 10 classes, 1.00 labels per image, protocol {name}: ")
         assert summary.identical == 60_000 - distinct
         assert distinct < 60_000 or summary.lines()[1:] == [CLEAN]

@@ -4,7 +4,7 @@ A configuration is a few sections of flat settings. Every key is unique over all
 name one. Problems are collected and reported together; an unknown key names its near miss.
 
 A layer is a flat mapping of keys to values. Later layers win: built-in defaults, the method's defaults, its preset,
-the file, the command line. `dmuh.methods.configure` stacks them, since only it knows the methods' own options.
+the file, the command line. `dmuh.methods.configure` stacks them, since only it knows the options of each method.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from dmuh.documents import digest_of
 from dmuh.errors import ConfigError, unknown
 
 T = TypeVar("T")
-_OF_THE_PLACE = {"data", "device", "workers"}  # settings that may change between a run's beginning and its end
+_OF_THE_MACHINE = {"data", "device", "workers"}  # settings that a run may change when it goes on
 
 
 def setting(
@@ -66,18 +66,20 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class ProtocolSettings:
-    """Which images train, which ask and which answer."""
+    """Which images train, which are queries and which are searched."""
 
-    protocol: str = setting("", "name of the split; empty takes the data set's own")
-    query: float | None = setting(None, "query images a class (1 or more), or their fraction (below 1)", above=0)
-    train: float | None = setting(None, "training images a class (1 or more), or their fraction (below 1)", above=0)
+    protocol: str = setting("", "name of the split; empty takes that of the data set")
+    query: float | None = setting(None, "query images per class (1 or more), or their fraction (below 1)", above=0)
+    train: float | None = setting(None, "training images per class (1 or more), or their fraction (below 1)", above=0)
     database: str | None = setting(None, "what is searched: the remaining images, or those and the training images",
                                    choices=("rest", "rest+train"))  # fmt: skip
-    validation: float = setting(0.1, "fraction of the training images held out to watch the training", low=0, high=0.5)
+    validation: float = setting(
+        0.1, "fraction of the training images that the training is watched with instead", low=0, high=0.5
+    )
     tuning: float = setting(
         0.0,
-        "fraction of the training images that ask (a third of it) and answer (the rest) in place of the test images, "
-        "to choose settings by",
+        "fraction of the training images that are queries (a third of it) and database (the rest) in place of the test "
+        "images, to choose settings by",
         low=0,
         high=0.9,
     )
@@ -95,7 +97,7 @@ class NetworkSettings:
     freeze: str = setting(
         "",
         "what of the backbone does not train: all, none, or the name of the last part that does not; empty takes the "
-        "backbone's own",
+        "backbone's default",
     )
     kernel: int = setting(
         0,
@@ -105,7 +107,7 @@ class NetworkSettings:
         high=20_000,
     )
     weights: str = setting("", "file with the backbone's weights, for backbones that read one")
-    image_size: int | None = setting(None, "side of the square input in pixels; the backbone's own if not given",
+    image_size: int | None = setting(None, "side of the square input in pixels; not given, the backbone's default",
                                      low=8, high=1024)  # fmt: skip
 
 
@@ -114,7 +116,7 @@ class TrainingSettings:
     """The training loop."""
 
     epochs: int = setting(30, "passes over the training images", low=1)
-    batch_size: int = setting(128, "images a step", low=2)
+    batch_size: int = setting(128, "images per step", low=2)
     optimizer: str = setting("sgd", "the optimiser", choices=("sgd", "adamw"))
     lr: float = setting(0.1, "learning rate at the start", above=0)
     lr_final: float = setting(0.001, "learning rate at the end", above=0)
@@ -134,7 +136,7 @@ class TrainingSettings:
     augment: str = setting(
         "",
         "random changes of the training images; empty is flip above a frozen part, none with all of it frozen, else "
-        "the backbone's own; those that crop read the images in every epoch",
+        "the backbone's default; those that crop read the images in every epoch",
         choices=("", "none", "flip", "crop", "crop+flip", "resized-crop+flip", "resized-crop+flip+colour"),
     )
     uncertainty: str = setting(
@@ -146,7 +148,7 @@ class TrainingSettings:
     uncertainty_alpha: float | None = setting(
         None,
         "momentum coefficient of a second copy that takes no part in the training and gives the codes their "
-        "uncertainty; not given, that comes from the method's own copy, if it has one",
+        "uncertainty; not given, it comes from the copy of the method, if that has one",
         low=0,
         below=1,
     )
@@ -181,7 +183,7 @@ class Config:
     """Everything that determines a run: the method, its options and the four sections."""
 
     method: str
-    options: Any  # the method's own frozen dataclass
+    options: Any  # the frozen dataclass of the method
     data: DataSettings
     protocol: ProtocolSettings
     network: NetworkSettings
@@ -247,8 +249,8 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
 
 
 def settings_digest(layer: Mapping[str, Any]) -> str:
-    """Return the digest of a flat layer of settings, without those that say where and by what, not how."""
-    lasting = {key: value for key, value in layer.items() if key not in _OF_THE_PLACE}
+    """Return the digest of a flat layer of settings, without those that say where the data are and what computes."""
+    lasting = {key: value for key, value in layer.items() if key not in _OF_THE_MACHINE}
     return digest_of(lasting)
 
 

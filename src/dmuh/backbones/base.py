@@ -49,7 +49,7 @@ class Backbone(nn.Module, abc.ABC):
         return torch.zeros(1, self.preprocess.size, self.preprocess.size, 3, dtype=torch.uint8)
 
     def load_pretrained(self, file: Path | None = None) -> None:
-        """Take up weights that were learned elsewhere: the backbone's own, or those of a file where it reads one."""
+        """Load weights that were learned elsewhere: those that come with the backbone, or of a file if it reads one."""
         if file is not None:
             raise ConfigError(f"{type(self).__name__} takes no file of weights, got {file}")
 

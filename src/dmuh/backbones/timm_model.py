@@ -1,4 +1,4 @@
-"""timm:<name>: any image model of the timm library, with its own pretrained weights, where timm can be imported."""
+"""timm:<name>: any image model of the timm library, with its pretrained weights, where timm can be imported."""
 
 from pathlib import Path
 from typing import Any

@@ -94,14 +94,14 @@ def to_int8(content: bytes, rows: NDArray[Any]) -> bytes:
         options.optimized_model_filepath = str(folded)  # weights that a network computes from others become constants
         onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         proto = onnx.load(folded)
-        kept = _first_layers(proto.graph) | {
+        as_floats = _first_layers(proto.graph) | {
             node.name for node in proto.graph.node if any(".hash_layer." in name for name in node.input)
         }
-        if all(node.name in kept for node in proto.graph.node if node.op_type in _LAYERS):
+        if all(node.name in as_floats for node in proto.graph.node if node.op_type in _LAYERS):
             raise ConfigError("this network has no layer below its hash layer to quantise: export it without int8")
         quantize_static(
             proto, smaller, Rows(), per_channel=True, reduce_range=True, activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8, op_types_to_quantize=[*_LAYERS, *_BETWEEN], nodes_to_exclude=list(kept),
+            weight_type=QuantType.QInt8, op_types_to_quantize=[*_LAYERS, *_BETWEEN], nodes_to_exclude=list(as_floats),
         )  # fmt: skip
         return smaller.read_bytes()
 
@@ -119,7 +119,7 @@ def _first_layers(graph: Any) -> set[str]:
 
 @contextmanager
 def _quiet(*names: str) -> Iterator[None]:
-    """Silence what the exporter says of itself."""
+    """Silence the exporter's messages."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     try:

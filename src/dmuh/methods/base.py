@@ -1,8 +1,8 @@
 """What a deep method is: an objective over a batch, its options and its defaults.
 
-The loop runs the network, asks the objective for its terms, sums and logs them, and steps. A method that needs more
-says so by what it declares: `alpha` asks for a momentum copy, whose outputs then come with each batch; what it keeps
-over the training set, by the images' `index`, it registers as buffers, which checkpoints keep; `begin_epoch` is where
+The loop runs the network, computes the objective's terms, sums and logs them, and steps. A method that needs more
+declares it: with an `alpha` a momentum copy is kept, whose outputs then come with each batch; what a method remembers
+over the training set, by the images' `index`, it registers as buffers, which checkpoints hold; `begin_epoch` is where
 it makes its discrete steps.
 """
 
@@ -21,7 +21,7 @@ NORMALIZATIONS = ("mean", "train", "pairs")
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """What an objective sees of B training images beside their outputs.
+    """What an objective is given about B training images beside their outputs.
 
     labels            float32 (B, classes), 0/1
     index             int64 (B,): where the images stand in the training set
@@ -40,7 +40,7 @@ class TrainBatch:
 
 @dataclass(frozen=True)
 class NoOptions:
-    """A method without options of its own."""
+    """The options of a method that has none."""
 
 
 class Objective(nn.Module, abc.ABC):
@@ -52,7 +52,7 @@ class Objective(nn.Module, abc.ABC):
     paper     where it comes from
     year      and when
     defaults  training settings that differ from the general ones
-    presets   named groups of settings, such as the paper's own
+    presets   named groups of settings, such as those of the paper
     advice    what to change when all codes become alike
     needs_labels  whether it learns from labels, as all deep ones do
     """
@@ -81,7 +81,7 @@ class Objective(nn.Module, abc.ABC):
     def begin_epoch(self, outputs: Callable[[], Tensor], generator: torch.Generator) -> None:
         """Make the steps that come before an epoch.
 
-        `outputs()` computes the outputs (N, n_bits) of all training images; chance comes from the generator alone.
+        `outputs()` computes the outputs (N, n_bits) of all training images; random numbers come from the generator.
         """
         del outputs, generator
 

@@ -16,16 +16,16 @@ class COSDISHOptions:
     """Options of COSDISH."""
 
     rounds: int = setting(10, "times that columns are sampled", low=1)
-    inner: int = setting(3, "alternations of sampled and other codes a round", low=1)
-    ridge: float = setting(1.0, "ridge of the map from features to codes, a training image", above=0)
+    inner: int = setting(3, "alternations of sampled and other codes per round", low=1)
+    ridge: float = setting(1.0, "ridge of the map from features to codes, per training image", above=0)
 
 
 class COSDISH(ShallowMethod):
     """Discrete codes that fit sampled columns of the similarity matrix, and a linear map to them (Eq. 4-7).
 
-    min ‖n_bits·S - B·B_Ωᵀ‖² for n_bits sampled images Ω a round, by turns: B_Ω bit by bit (`sampled_columns`), then the
-    other codes sign(S·B_Ω), which keep their bit where that is zero. S is 1 for similar pairs, and for others minus the
-    number of similar pairs over that of dissimilar ones, so that both weigh alike.
+    min ‖n_bits·S - B·B_Ωᵀ‖² for n_bits sampled images Ω per round, by turns: B_Ω bit by bit (`sampled_columns`), then
+    the other codes sign(S·B_Ω), which keep their bit where that is zero. S is 1 for similar pairs, and for others minus
+    the number of similar pairs over that of dissimilar ones, so that both weigh alike.
     """
 
     Options = COSDISHOptions

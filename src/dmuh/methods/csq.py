@@ -107,8 +107,8 @@ def _random_centres(n_classes: int, n_bits: int) -> Signs:
         found = n  # what the codes are compared with at once; those taken since are compared one by one
         nearest = (n_bits - (centres[:n] @ codes.T).max(axis=0, initial=-n_bits)) / 2
         for code, distance in zip(codes, nearest, strict=True):
-            own = (n_bits - (centres[found:n] @ code).max(initial=-n_bits)) / 2
-            if min(distance, own) >= apart:
+            nearest_new = (n_bits - (centres[found:n] @ code).max(initial=-n_bits)) / 2
+            if min(distance, nearest_new) >= apart:
                 centres[n] = code
                 n, tries = n + 1, 0
                 if n == n_classes:

@@ -23,7 +23,7 @@ _SUBSAMPLE = 0.5  # of the images that a tree is fitted to
 class FastHOptions:
     """Options of FastH."""
 
-    trees: int = setting(200, "boosted trees a bit", low=1)
+    trees: int = setting(200, "boosted trees per bit", low=1)
     depth: int = setting(4, "depth of a tree", low=1, high=8)
     sweeps: int = setting(2, "passes over the images to infer a bit", low=1)
     pairs: int = setting(100, "other images that each is compared with, half of them similar", low=2)
@@ -88,8 +88,8 @@ class FastH(ShallowMethod):
             max_features="sqrt",
             random_state=(self.seed + k) % 2**32,
         ).fit(x, bit)
-        share = float((bit > 0).mean())
-        head.offset[k] = float(np.log(share / (1 - share)))  # where the boosting starts
+        positive = float((bit > 0).mean())
+        head.offset[k] = float(np.log(positive / (1 - positive)))  # where the boosting starts
         for number, (tree,) in enumerate(model.estimators_):
             feature, threshold, leaf = complete_tree(tree.tree_, self.depth)
             row = k * self.trees + number
@@ -110,9 +110,9 @@ def sample_pairs(
     partner = rng.integers(0, n, (n, n_pairs))
     members = [np.flatnonzero(column) for column in labels.T]
     for row in range(n):
-        own = np.flatnonzero(labels[row])
-        if len(own):
-            pool = members[int(rng.choice(own))]
+        classes = np.flatnonzero(labels[row])
+        if len(classes):
+            pool = members[int(rng.choice(classes))]
             partner[row, :half] = pool[rng.integers(0, len(pool), half)]
     similar = np.stack([labels[others] @ labels[row] > 0 for row, others in enumerate(partner)])
     return partner, similar

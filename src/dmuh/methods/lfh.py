@@ -16,14 +16,14 @@ class LFHOptions:
 
     iterations: int = setting(50, "rounds, each against newly sampled images", low=1)
     prior: float = setting(30.0, "variance of the latent factors, the paper's β", above=0)
-    ridge: float = setting(1.0, "ridge of the map from features to codes, a training image", above=0)
+    ridge: float = setting(1.0, "ridge of the map from features to codes, per training image", above=0)
 
 
 class LFH(ShallowMethod):
     """Latent factors of the similarities, the signs of which are the codes (Eq. 4, 9).
 
     Maximises 2·Σ_ij (S_ij·Θ_ij - softplus Θ_ij) - ‖U‖²/(2β) (the pairs are counted in both orders) by sampling n_bits
-    images a round. Against these, fixed, each other row makes a Newton step with a Hessian that bounds the true one
+    images per round. Against these, fixed, each other row makes a Newton step with a Hessian that bounds the true one
     from below, so that its likelihood never falls. A linear map takes features to the codes sign(U).
     """
 

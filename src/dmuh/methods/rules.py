@@ -48,8 +48,8 @@ def shallow_methods_keep_no_copy(name: str, method: Method, values: Settings) ->
 
 def a_copy_that_encodes_must_be_kept(name: str, method: Method, values: Settings) -> str | None:
     """Refuse to encode with an averaged copy that neither the method keeps nor the settings ask for."""
-    kept = "alpha" in keys_of(method.Options) or values.get("uncertainty_alpha") is not None
-    if values.get("encoder") == "copy" and not issubclass(method, ShallowMethod) and not kept:
+    has_copy = "alpha" in keys_of(method.Options) or values.get("uncertainty_alpha") is not None
+    if values.get("encoder") == "copy" and not issubclass(method, ShallowMethod) and not has_copy:
         return f"{name} has no copy of its own: encoder = copy needs uncertainty_alpha"
     return None
 

@@ -19,7 +19,7 @@ class SDHOptions:
     classifier: float = setting(1.0, "weight of the classifier's size, the paper's λ", above=0)
     penalty: float = setting(1e-5, "weight of the distance between codes and outputs, the paper's ν", above=0)
     rounds: int = setting(5, "alternations of classifier, codes and hash function", low=1)
-    sweeps: int = setting(10, "passes over the bits a round, at most", low=1)
+    sweeps: int = setting(10, "passes over the bits per round, at most", low=1)
 
 
 class SDH(ShallowMethod):

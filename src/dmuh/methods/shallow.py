@@ -43,7 +43,7 @@ class ShallowMethod(BaseEstimator, abc.ABC):  # type: ignore[misc]
     n_bits: int
     seed: int
     head_: nn.Module
-    losses_: list[float]  # of the method's own objective, step by step
+    losses_: list[float]  # of the method's objective, step by step
 
     @classmethod
     def of(cls, options: Any, n_bits: int, seed: int) -> "ShallowMethod":
@@ -54,7 +54,7 @@ class ShallowMethod(BaseEstimator, abc.ABC):  # type: ignore[misc]
         """Learn from features (N, n_features) and labels."""
         if self.n_bits < 1:
             raise InputError(f"n_bits must be at least 1, got {self.n_bits}")
-        features = _own(validate_data(self, X, dtype=np.float32, ensure_min_samples=2))
+        features = _for_torch(validate_data(self, X, dtype=np.float32, ensure_min_samples=2))
         if y is None and self.needs_labels:
             raise InputError(
                 f"{type(self).__name__} learns from labels: requires y to be passed, but the target y is None"
@@ -72,7 +72,7 @@ class ShallowMethod(BaseEstimator, abc.ABC):  # type: ignore[misc]
     def project(self, X: Any) -> NDArray[np.float32]:
         """Return the outputs (n, n_bits) of features (n, n_features)."""
         check_is_fitted(self, "head_")
-        features = _own(validate_data(self, X, dtype=np.float32, reset=False))
+        features = _for_torch(validate_data(self, X, dtype=np.float32, reset=False))
         rows = torch.from_numpy(features)
         parts = [self.head_(rows[n : n + _BATCH]) for n in range(0, len(rows), _BATCH)]
         outputs: NDArray[np.float32] = torch.cat(parts).float().numpy()
@@ -80,16 +80,16 @@ class ShallowMethod(BaseEstimator, abc.ABC):  # type: ignore[misc]
 
     @abc.abstractmethod
     def _fit(self, features: Tensor, labels: Tensor | None) -> None:
-        """Set `head_` and `losses_` from features (N, n_features) and labels (N, classes); chance is torch's own."""
+        """Set `head_` and `losses_` from features (N, n_features) and labels (N, classes), random by torch."""
 
 
-def _own(features: NDArray[np.float32]) -> NDArray[np.float32]:
+def _for_torch(features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the features as torch takes them: one row behind the other, and not locked."""
     return np.require(features, requirements=["C", "W"])
 
 
 def label_matrix(y: Any) -> NDArray[np.uint8]:
-    """Return labels (N, classes) 0/1 from such a matrix, or from one class a row: numbers or names (N,)."""
+    """Return labels (N, classes) 0/1 from such a matrix, or from one class per row: numbers or names (N,)."""
     labels = np.asarray(y)
     if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.trunc(labels))).all():
         raise InputError("labels must be classes: an unknown label type, numbers that are not whole, was given")

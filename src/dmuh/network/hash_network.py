@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from dmuh.backbones import Backbone
 from dmuh.errors import ConfigError, unknown
 
-_BATCH = 64  # rows that a GPU encodes together
 _SHARED_DEVIATION = 0.3  # of the mean one, added to each feature's: those that hardly vary are not blown up to the rest
 _FIRST_DEVIATION = 0.2  # of a bit's output over the training images when training begins
 
@@ -16,11 +15,11 @@ _FIRST_DEVIATION = 0.2  # of a bit's output over the training images when traini
 class HashNetwork(nn.Module):
     """Pixels uint8 (B, size, size, 3) → outputs (B, n_bits), whose signs are the code: a backbone and a hash layer.
 
-    The hash layer is linear, unless a shallow method put its own head there (`dmuh.network.heads`).
+    The hash layer is linear, unless a shallow method put another head there (`dmuh.network.heads`).
 
     `freeze` cuts it in two: the parts of the backbone up to the one it names, or all or none of them, do not train.
-    They are `lower`, from pixels to activations; `upper` goes on from there. What lower gives can be kept. Before the
-    hash layer the features are shifted and scaled by constants, which `calibrate` sets.
+    They are `lower`, from pixels to activations, which can be cached; `upper` goes on from there. Before the hash layer
+    the features are shifted and scaled by constants, which `calibrate` sets.
 
     The network never leaves evaluation mode: batch normalisation uses its running statistics and dropout is off, in
     training too. So the momentum copy differs from it by its weights alone, a code never depends on its batch, and the
@@ -48,7 +47,7 @@ class HashNetwork(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> "HashNetwork":
-        """Stay in evaluation mode, whatever is asked for."""
+        """Stay in evaluation mode, whatever `mode` is."""
         del mode
         super().train(False)
         return self
@@ -105,9 +104,9 @@ class HashNetwork(nn.Module):
 def calibrate(network: HashNetwork, activations: Tensor) -> None:
     """Scale a fresh network's layers so that over these activations of `lower` no output has a mean.
 
-    Layers of a backbone that starts from scratch get deviation 1 a channel, the hash layer a small one. The features of
-    a learned backbone are standardised instead: their deviations differ a thousandfold, and so would the speed at which
-    the hash layer learns to use them. A fresh hash layer gives all images nearly the same output, from where the
+    Layers of a backbone that starts from scratch get deviation 1 per channel, the hash layer a small one. The features
+    of a learned backbone are standardised instead: their deviations differ a thousandfold, and so would the speed at
+    which the hash layer learns to use them. A fresh hash layer gives all images nearly the same output, from where the
     pairwise likelihood drives the outputs to zero: a saddle point that training does not leave.
     """
     deviation: dict[nn.Module, float] = {network.hash_layer: _FIRST_DEVIATION}

@@ -1,7 +1,7 @@
 """What is odd about a data set and its split, found once when it is loaded and said in one summary.
 
 Identical images have the same content, byte for byte: the same file, a copy of it, or the same pixels in memory.
-A query that has a copy among the images that train or answer makes a measurement look better than it is.
+A query that has a copy in the training set or in the database makes a measurement look better than it is.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class DataSummary:
     """A data set and its split, in figures.
 
     labels_per_image    mean over the images that have a label
-    parts               images that train, watch the training (validation), ask (query) and answer (database)
+    parts               number of images that train, watch the training (validation), are queries and are searched
     unlabelled          images without a label
     missing             files that do not exist
     listed_twice        images whose path stands in the list before already
@@ -86,7 +86,7 @@ class DataSummary:
     def lines(self) -> list[str]:
         """Return the summary as lines: the parts, then a sentence for each problem, or one that there is none."""
         parts = ", ".join(f"{name} {n:,}" for name, n in self.parts.items())
-        about = f"{self.images:,} images, {self.classes:,} classes, {self.labels_per_image:.2f} labels an image"
+        about = f"{self.images:,} images, {self.classes:,} classes, {self.labels_per_image:.2f} labels per image"
         return [
             f"{about}, protocol {self.protocol}: {parts}",
             *(self.problems or ["no image is missing, unlabelled, twice or in two parts"]),
@@ -147,16 +147,16 @@ def _look(images: Images) -> tuple[list[list[int]], list[int]]:
 
         def read(positions: Sequence[int], key: Callable[[int], Key]) -> list[Key]:
             tasks = [positions[n : n + _PER_TASK] for n in range(0, len(positions), _PER_TASK)]
-            return [own for keys in pool.map(lambda task: list(map(key, task)), tasks) for own in keys]
+            return [found for keys in pool.map(lambda task: list(map(key, task)), tasks) for found in keys]
 
         sizes = read(everything, lambda n: _size(images[n]))
         groups = _groups(everything, sizes)
         for key in (lambda n: _glimpse(images[n], sizes[n]), lambda n: _content(images[n])):
             left = [n for group in groups for n in group]
-            homes = [home for home, group in enumerate(groups) for _ in group]
+            numbers = [number for number, group in enumerate(groups) for _ in group]
             keys = read(left, key)
             groups = _groups(
-                left, [None if own is None else (home, own) for home, own in zip(homes, keys, strict=True)]
+                left, [None if key is None else (number, key) for number, key in zip(numbers, keys, strict=True)]
             )
     return sorted(groups), [n for n, size in enumerate(sizes) if size is None]
 
@@ -224,19 +224,19 @@ def _repeated(images: Images, groups: list[list[int]]) -> tuple[list[int], list[
     """Return the positions whose path stands in the list before, and those of all other copies of an earlier image."""
     twice: set[int] = set()
     if not isinstance(images, np.ndarray):
-        seen: set[str] = set()
+        paths: set[str] = set()
         for position, image in enumerate(images):
             if isinstance(image, str | Path):
-                if (path := str(image)) in seen:
+                if (path := str(image)) in paths:
                     twice.add(position)
-                seen.add(path)
+                paths.add(path)
     return sorted(twice), sorted(n for group in groups for n in group[1:] if n not in twice)
 
 
 def _leaked(groups: list[list[int]], query: Positions, part: Positions) -> list[int]:
     """Return the queries that are in a group with an image of the part."""
-    asking, other = set(query.tolist()), set(part.tolist())
-    return sorted(n for group in groups if not other.isdisjoint(group) for n in asking.intersection(group))
+    queries, others = set(query.tolist()), set(part.tolist())
+    return sorted(n for group in groups if not others.isdisjoint(group) for n in queries.intersection(group))
 
 
 def _refuse_overlap(dataset: Dataset, query: Positions, part: Positions, where: str) -> None:

@@ -4,13 +4,13 @@
     run.json                what the other files belong to: digests of the settings and of the split, and of the images
     environment.json        versions and machine
     data.json               what was noticed about the data: counts, missing files, copies
-    split.safetensors       which images train, ask and answer, and of which data
-    metrics.jsonl           one line an epoch: loss terms, uncertainty, validation MAP
-    trace.jsonl             one line an epoch: outputs of a few training images, for the figure of two bits
+    split.safetensors       which images train, query and are searched, and of which data
+    metrics.jsonl           one line per epoch: loss terms, uncertainty, validation MAP
+    trace.jsonl             one line per epoch: outputs of a few training images, for the figure of two bits
     checkpoint.safetensors  everything the next epoch needs; gone when the training is done
     model.safetensors       the trained networks and what is needed to use them
-    model.onnx              the same for ONNX Runtime, made when first asked for; its digest is in model.onnx.sha256
-    query_codes.safetensors, database_codes.safetensors   codes of the test images, made when first asked for
+    model.onnx              the same for ONNX Runtime, made when first used; its digest is in model.onnx.sha256
+    query_codes.safetensors, database_codes.safetensors   codes of the test images, made when first measured
     evaluation.json         what the test queries gave
 
 Every file is written whole or not at all, has a checksum, and says which run it belongs to; one that was altered, or is
@@ -123,7 +123,7 @@ class Run:
         if self.started:
             raise RunError(f"{self.path} holds a run already: go on with it by --resume, or choose another folder")
         if self.path.exists() and not self.path.is_dir():
-            raise RunError(f"{self.path} is not a folder: a run needs a folder of its own")
+            raise RunError(f"{self.path} is not a folder: give the path of a folder")
         taken = [name for name in self._written if (self.path / name).exists()]
         if taken:
             raise RunError(
@@ -173,10 +173,10 @@ class Run:
         return load_dataset(settings)
 
     def load_split(self, dataset: Dataset) -> Split:
-        """Return which images of the data set train, ask and answer; the split of another run is refused."""
+        """Return which images of the data set train, query and are searched; the split of another run is refused."""
         split = Split.load(self.split_file, dataset.fingerprint())
         if self._run_file.is_file() and split.digest() != self._about()["split"]:
-            raise RunError(f"{self.split_file} belongs to another run: put this run's own back")
+            raise RunError(f"{self.split_file} belongs to another run: put that of this run back")
         return split
 
     def same_images(self, dataset: Dataset, split: Split) -> bool:
@@ -221,15 +221,15 @@ class Run:
         """Return the last checkpoint, or None."""
         if not self._checkpoint_file.is_file():
             return None
-        return self._own(self._checkpoint_file, load_arrays(self._checkpoint_file, _CHECKPOINT, _VERSION))
+        return self._of_this_run(self._checkpoint_file, load_arrays(self._checkpoint_file, _CHECKPOINT, _VERSION))
 
     def cut_logs(self, done: int) -> None:
         """Cut the lines of epochs beyond the first `done` off the logs."""
         for journal in map(self._journal, ("metrics.jsonl", "trace.jsonl")):
-            kept = [line for line in journal.lines() if line["epoch"] <= done]
-            if len(kept) < done:
-                raise FormatError(f"{journal.path} has {len(kept)} lines of {done} epochs: it was cut short")
-            journal.write(kept)
+            lines = [line for line in journal.lines() if line["epoch"] <= done]
+            if len(lines) < done:
+                raise FormatError(f"{journal.path} has {len(lines)} lines of {done} epochs: it was cut short")
+            journal.write(lines)
 
     def save_model(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
         """Write the trained networks; with that the run is finished and its checkpoint goes."""
@@ -245,15 +245,15 @@ class Run:
         if not self.finished:
             what = "is not finished: go on by dmuh train --resume" if self.started else "holds no run"
             raise RunError(f"{self.path} {what}")
-        return self._own(self._model_file, load_arrays(self._model_file, _MODEL, _VERSION))
+        return self._of_this_run(self._model_file, load_arrays(self._model_file, _MODEL, _VERSION))
 
     def save_codes(self, query: Codes, database: Codes) -> None:
-        """Keep the codes of the test images."""
+        """Save the codes of the test images."""
         for file, codes in ((self.query_codes, query), (self.database_codes, database)):
             codes.save(file, of=self._codes_of(file))
 
     def load_codes(self) -> tuple[Codes, Codes]:
-        """Return the kept codes of the query and of the database images; those of another model are refused."""
+        """Return the saved codes of the query and of the database images; those of another model are refused."""
         query, database = (
             Codes.load(file, of=self._codes_of(file)) for file in (self.query_codes, self.database_codes)
         )
@@ -297,11 +297,11 @@ class Run:
     def _about(self) -> dict[str, Any]:
         return read_document(self._run_file, _RUN)
 
-    def _own(self, file: Path, content: ArrayFile) -> ArrayFile:
+    def _of_this_run(self, file: Path, content: ArrayFile) -> ArrayFile:
         """Return what a file of arrays holds, if it is of this run."""
         said, known = content.metadata.get("run", ""), self.identity
         if said and known and said != known:
-            raise RunError(f"{file} belongs to another run: put this run's own back, or begin anew in another folder")
+            raise RunError(f"{file} belongs to another run: put that of this run back, or begin anew in another folder")
         return content
 
     def _codes_of(self, file: Path) -> str:

@@ -30,7 +30,7 @@ def state_of(
     objective: Objective,
     optimizer: torch.optim.Optimizer,
 ) -> dict[str, Array]:
-    """Return everything that the next step depends on, by name; what is frozen is not in it."""
+    """Return everything that the next step depends on, by name; frozen weights are not in it."""
     parts = {"network": network.trained_state(), "objective": objective.state_dict()}
     parts |= {name: copy.network.trained_state() for name, copy in copies.items()}
     arrays = {f"{part}.{key}": array_of(value) for part, state in parts.items() for key, value in state.items()}
@@ -52,7 +52,7 @@ def restore(
     optimizer: torch.optim.Optimizer,
     watch: Watch,
 ) -> int:
-    """Take up the run's last checkpoint, if there is one; return how many epochs are done."""
+    """Restore the run's last checkpoint, if there is one; return how many epochs are done."""
     checkpoint = run.load_checkpoint()
     if checkpoint is None:
         return 0

@@ -1,4 +1,4 @@
-"""Training on many processes: each runs its part of a batch, all see the outputs of the whole of it.
+"""Training on many processes: each computes its part of a batch, and all get the outputs of the whole batch.
 
 The processes are started by torchrun, or anything else that sets its variables. Pairs are formed over the global batch:
 every process gathers the outputs of all and computes the same loss, so that N of them take the step that one with the
@@ -38,7 +38,7 @@ _PATIENCE = timedelta(days=1)  # one process may compute features for hours; who
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of one training: this one is number `rank` of `size` and computes on `device`."""
+    """The processes that train together: this one is number `rank` of `size` and computes on `device`."""
 
     rank: int
     size: int
@@ -52,7 +52,7 @@ class Group:
     def gather(self, rows: Tensor) -> Tensor:
         """Return the rows (n, …) of all processes, one after the other: (Σn, …).
 
-        Gradient flows back to each process's own rows, summed over the processes.
+        Gradient flows back to the rows of each process, summed over the processes.
         """
         if self.size == 1:
             return rows
@@ -136,7 +136,7 @@ def refuse_many(group: Group, config: Config) -> None:
 
 @contextmanager
 def begun(run: Run, config: Config, data: Dataset, split: Split, resume: bool) -> Iterator[None]:
-    """Lay the run folder out, unless that was done before, and keep other trainings out of it meanwhile."""
+    """Begin the run, or go on with it where `resume` says so, and keep other trainings out of its folder meanwhile."""
     if not (resume and run.started):
         run.refuse_if_taken()
     summary = summarise(data, split, config.protocol.protocol or DATASETS[config.data.dataset].protocol or "none")
@@ -155,7 +155,7 @@ def begun(run: Run, config: Config, data: Dataset, split: Split, resume: bool) -
 def check_split(run: Run, data: Dataset, split: Split) -> None:
     """Raise unless the run folder is there and was begun with this split of these data."""
     if not run.split_file.is_file():
-        raise RunError(f"{run.path} is not seen by all processes: it must lie where all of them can read it")
+        raise RunError(f"{run.path} cannot be read by all processes: put it where all of them can")
     if run.load_split(data).digest() != split.digest():
         raise RunError(f"{run.path} was begun with another split: the data or the settings changed")
 

@@ -1,4 +1,4 @@
-"""The test of a run: its own query images ask its own database."""
+"""The test of a run: its query images search its database."""
 
 import logging
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a run's test gave: the figures, and the codes they were taken from, whose ids are positions in the data."""
+    """What a run's test gave: the figures, and the codes that they come from, whose ids are positions in the data."""
 
     metrics: Metrics
     query: Codes
@@ -39,9 +39,9 @@ def evaluate_run(
     count: Counting = uncounted,
     **rules: Any,
 ) -> Evaluation:
-    """Measure a finished run on its own test queries.
+    """Measure a finished run on its test queries.
 
-    The codes are computed once and kept in the run folder, and so are the figures by the protocol's own rules. `rules`
+    The codes are computed once and kept in the run folder, and so are the figures by the rules of its protocol. `rules`
     are those of `evaluate`. `count` shows how far the computing is.
     """
     if not dataset.classes:
@@ -49,24 +49,24 @@ def evaluate_run(
     _, config, _, split = open_run(run.path, dataset)
     custom = bool(rules)
     rules.setdefault("topk", protocol_of(config.protocol, config.data.dataset).topk)
-    kept = _kept_codes(run)
-    if kept is None:
+    codes = _saved_codes(run)
+    if codes is None:
         if not run.same_images(dataset, split):
             log.warning("%s was trained on other image files of these names", run.path)
-        encode = _encode_kept if config.network.freeze == "all" else _encode_images
+        encode = _encode_features if config.network.freeze == "all" else _encode_images
         reading = Reading.by(config, count)
-        kept = encode(run, config, dataset, split, reading)
-        run.save_codes(*kept)
+        codes = encode(run, config, dataset, split, reading)
+        run.save_codes(*codes)
         if len(reading.bad):
             log.warning(reading.bad.summary())
-    query, database = kept
+    query, database = codes
     metrics = evaluate(query, database, dataset.labels[query.ids], dataset.labels[database.ids], **rules)
     if not custom:  # what other rules give is the caller's
         run.save_evaluation({**metrics.to_dict(), "split": split.digest()})
     return Evaluation(metrics, query, database)
 
 
-def _kept_codes(run: Run) -> tuple[Codes, Codes] | None:
+def _saved_codes(run: Run) -> tuple[Codes, Codes] | None:
     """Return the codes that were computed before; None where there are none, or none of this model."""
     if not (run.query_codes.is_file() and run.database_codes.is_file()):
         return None
@@ -87,8 +87,8 @@ def _encode_images(run: Run, config: Config, dataset: Dataset, split: Split, rea
     return encode(split.query), encode(split.database)
 
 
-def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, reading: Reading) -> tuple[Codes, Codes]:
-    """Encode the test images by the features of their frozen network, which are kept for the next run."""
+def _encode_features(run: Run, config: Config, dataset: Dataset, split: Split, reading: Reading) -> tuple[Codes, Codes]:
+    """Encode the test images by the features of their frozen backbone, which are cached for the next run."""
     network, source = load_networks(run.load_model(), choose_device(config.training.device))
     with open_inputs(
         network,
@@ -102,5 +102,5 @@ def _encode_kept(run: Run, config: Config, dataset: Dataset, split: Split, readi
     return _codes(query), _codes(database)
 
 
-def _codes(seen: Outputs) -> Codes:
-    return Codes.from_outputs(seen.outputs, seen.uncertainty, seen.positions)
+def _codes(found: Outputs) -> Codes:
+    return Codes.from_outputs(found.outputs, found.uncertainty, found.positions)

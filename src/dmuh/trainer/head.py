@@ -1,4 +1,4 @@
-"""A frozen network trains as its head alone, on vectors that are computed once.
+"""A network with a frozen backbone trains as its head alone, on vectors that are computed once.
 
 With `kernel` anchors the vectors are similarities to training images, decorrelated so that gradient descent sees no
 direction a thousand times steeper than another. After the training that linear map is folded into the head.
@@ -71,18 +71,18 @@ def anchored(features: Tensor, n_anchors: int) -> Anchored:
 
 
 class FrozenNetwork:
-    """A network of which only the head trains: `head` is what trains, `inputs` what it sees."""
+    """A network of which only the head trains: `head` is the network that trains, `inputs` what goes into it."""
 
     def __init__(self, network: HashNetwork, inputs: CachedInputs, split: Split, kernel: int) -> None:
-        wanted = np.union1d(split.train, split.validation)
+        positions = np.union1d(split.train, split.validation)
         self._network = network
         self._anchored: Anchored | None = None
-        self.inputs = inputs.mapped(network.head_inputs, wanted)
+        self.inputs = inputs.mapped(network.head_inputs, positions)
         width = network.backbone.n_features
         if kernel:
             features = next(iter(self.inputs.batches([split.train]))).activations
             self._anchored = anchored(features, kernel)
-            self.inputs = inputs.mapped(lambda rows: self._vectors(rows), wanted)
+            self.inputs = inputs.mapped(lambda rows: self._vectors(rows), positions)
             width = len(self._anchored.mean)
         self.head = HashNetwork(create_backbone(f"features:{width}"), network.n_bits, "all").to(network.device)
         if kernel:
@@ -102,13 +102,13 @@ class FrozenNetwork:
 
     @torch.no_grad()
     def finish(self, copy: MomentumCopy | None) -> MomentumCopy | None:
-        """Give the network the trained head; return its copy with the head of `copy`, that of the head."""
+        """Give the network the trained head; return the network's copy, with the head of `copy`, the head's copy."""
         self._network.hash_layer = self._whole(self.head)
         if copy is None:
             return None
-        own = MomentumCopy(self._network, copy.alpha)
-        own.network.hash_layer = self._whole(copy.network)
-        return own
+        whole_copy = MomentumCopy(self._network, copy.alpha)
+        whole_copy.network.hash_layer = self._whole(copy.network)
+        return whole_copy
 
     def _whole(self, head: HashNetwork) -> nn.Module:
         layer = head.hash_layer

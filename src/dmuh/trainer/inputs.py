@@ -1,4 +1,4 @@
-"""What the trained part of a network takes in: activations of its frozen part, kept or computed from the images."""
+"""What the trained part of a network takes in: activations of its frozen part, cached or computed from the images."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from dmuh.network import HashNetwork, to_device
 from dmuh.protocols import Positions
 from dmuh.trainer.activation_cache import ActivationCache
 
-CACHED: tuple[Augment, ...] = ("none", "flip")  # augmentations that kept activations can give
+CACHED: tuple[Augment, ...] = ("none", "flip")  # augmentations that cached activations can give
 WHOLE = (0, 1)
 _MAPPED = 1024  # rows that are changed together
 

@@ -21,9 +21,9 @@ def batches_of(n: int, settings: TrainingSettings, epoch: int) -> Iterator[NDArr
 
 
 def epoch_generator(seed: int, epoch: int) -> torch.Generator:
-    """Return where an epoch's discrete steps take their chance from, whatever came before it."""
-    own = np.random.SeedSequence((seed, 3, epoch)).generate_state(1)[0]
-    return torch.Generator().manual_seed(int(own))
+    """Return the random numbers of an epoch's discrete steps, which depend on nothing that came before it."""
+    epoch_seed = np.random.SeedSequence((seed, 3, epoch)).generate_state(1)[0]
+    return torch.Generator().manual_seed(int(epoch_seed))
 
 
 def learning_rate(settings: TrainingSettings, epoch: float, steps_per_epoch: int) -> float:

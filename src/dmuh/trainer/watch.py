@@ -12,7 +12,7 @@ from dmuh.methods import Objective
 
 _RUNAWAY = 10.0  # times its first value that the loss may reach
 _WINDOW = 10  # steps over which the loss is averaged to tell
-_COLLAPSED_EPOCHS = 5  # epochs in a row with one and the same code before the training stops
+_COLLAPSED_EPOCHS = 5  # epochs in a row with one code for all images before the training stops
 
 
 class Watch:
@@ -24,8 +24,8 @@ class Watch:
         self.options = objective.options
         self.first: list[float] = []  # the loss of the first steps
         self.recent: list[float] = []  # and of the last ones
-        self.codes: set[bytes] = set()  # different codes seen in this epoch, two at most
-        self.alike = 0  # epochs in a row that saw one code only
+        self.codes: set[bytes] = set()  # different codes of this epoch, two at most
+        self.alike = 0  # epochs in a row with one code only
 
     def step(self, epoch: int, loss: float, outputs: Tensor) -> None:
         """Look at one step."""
@@ -57,9 +57,9 @@ class Watch:
             )
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return what a checkpoint holds of it."""
         return {"first": self.first, "recent": self.recent, "alike": self.alike}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what a checkpoint kept."""
+        """Restore what `state` gave."""
         self.first, self.recent, self.alike = state["first"], state["recent"], state["alike"]
