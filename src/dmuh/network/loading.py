@@ -33,7 +33,7 @@ def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple
         raise FormatError(
             f"the model file cannot be used: {unknown('source of uncertainty', name, UNCERTAINTY_SOURCES)}"
         )
-    return network, UNCERTAINTY_SOURCES[name].load(network, about, parts)
+    return network, UNCERTAINTY_SOURCES[name].load(network, about, parts).to(network.device)
 
 
 def state_by_part(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Tensor]]:

@@ -18,9 +18,6 @@ another run's, is refused. A checkpoint follows its epoch's lines, so lines beyo
 """
 
 import hashlib
-import importlib.metadata
-import os
-import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,12 +40,12 @@ from dmuh.files import (
     write_text,
 )
 from dmuh.protocols import Split
+from dmuh.runs.environment import environment
 
 _CHECKPOINT, _MODEL, _VERSION = "dmuh checkpoint", "dmuh model", 2
 _RUN, _ENVIRONMENT, _DATA, _EVALUATION = "dmuh run", "dmuh environment", "dmuh data summary", "dmuh evaluation"
 _STUDY = "dmuh study of uncertainty"
 _OF_THE_START = ("metrics.jsonl", "trace.jsonl", "data.json")  # what a run writes before its first checkpoint
-_PACKAGES = ("dmuh", "torch", "onnxruntime", "numpy", "pillow")
 
 
 @dataclass(frozen=True)
@@ -309,19 +306,3 @@ class Run:
 
     def _journal(self, name: str) -> Journal:
         return Journal(self.path / name, f"{name} of {self.identity}")
-
-
-def environment() -> dict[str, Any]:
-    """Return the versions and the machine that a run was made with."""
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "none"
-    return {
-        "python": platform.python_version(),
-        "packages": versions,
-        "platform": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count(),
-    }
