@@ -1,7 +1,6 @@
 """Answers as JSON text, put together by hand: a search has ten images with dozens of numbers each."""
 
 from json.encoder import encode_basestring_ascii as quoted
-from os import fsdecode
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ _BYTES = [f"{byte:08b}"[::-1] for byte in range(256)]  # bit 0 first, as in Code
 
 def image_json(row: Row, n_bits: int) -> str:
     """Return what is known of an image, without the braces."""
-    path = quoted(shown_path(fsdecode(row.path), added=bool(row.added)))
+    path = quoted(shown_path(row.path.decode("utf-8", "backslashreplace"), added=bool(row.added)))
     unsure = None if row.bit_uncertainty is None else np.frombuffer(row.bit_uncertainty, np.float32)
     return (
         f'"id":{row.id},"path":{path},"labels":{row.labels},"metadata":{row.metadata},'

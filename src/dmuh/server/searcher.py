@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmuh.catalogue import Catalogue, Row
+from dmuh.catalogue.paths import named
 from dmuh.codes import Codes
 from dmuh.errors import RequestError
 from dmuh.index import HammingIndex, Searchable
@@ -111,11 +112,13 @@ class Searcher:
         return Query(packed, about, None)
 
     def _id_of(self, path: str) -> int | None:
-        """Return the id of the image with a path; it is compared, never opened."""
+        """Return the id of the image with a path, as answers show it; the path is compared, never opened."""
         found = self._catalogue.id_of(path, added=False)
         prefix = shown_path("", added=True)
         if found is None and path.startswith(prefix):
             found = self._catalogue.id_of(path.removeprefix(prefix), added=True)
+        if found is None and named(path) != path:
+            found = self._catalogue.id_of(named(path), added=False)
         return found
 
     def _json(

@@ -7,11 +7,12 @@ from pydantic import BaseModel, Field
 
 MOST_K, MOST_LISTED = 1000, 200
 _LARGEST = 2**63 - 1
+_PATH = r"Below the collection's folder; a byte that is not UTF-8 is shown by its number, as in caf\xe9.jpg."
 
 Id = Annotated[int, Path(ge=0, le=_LARGEST, description="Id of an image.", examples=[17])]
 QueryId = Annotated[int | None, Query(ge=0, le=_LARGEST, description="Id of an image.", examples=[17])]
 QueryPath = Annotated[
-    str | None, Query(max_length=4096, description="Path of an image in the collection.", examples=["cats/03.jpg"])
+    str | None, Query(max_length=4096, description="Path of an image, as answers show it.", examples=["cats/03.jpg"])
 ]
 K = Annotated[int, Query(ge=1, le=MOST_K, description="How many images at most.")]
 Radius = Annotated[
@@ -45,7 +46,7 @@ class Image(Code):
     """An image of the catalogue."""
 
     id: int = Field(examples=[17])
-    path: str = Field(description="Below the collection's folder.", examples=["cats/03.jpg"])
+    path: str = Field(description=_PATH, examples=["cats/03.jpg"])
     labels: list[str] = Field(examples=[["cats"]])
     metadata: dict[str, str] = Field(examples=[{"taken": "2021"}])
 
