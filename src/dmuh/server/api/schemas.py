@@ -1,4 +1,4 @@
-"""What the API takes and gives, for its OpenAPI description. Answers are written by hand, so none of it runs."""
+"""Parameters and answers of the API, for its OpenAPI description; json_answers.py writes the answers themselves."""
 
 from typing import Annotated, Any
 
@@ -33,12 +33,12 @@ Known = Annotated[
 
 
 class Code(BaseModel):
-    """A code: its bits, and where it is unsure; both uncertainties are null for methods that know none."""
+    """A code: its bits, and how uncertain it is; both uncertainties are null for methods that have none."""
 
     uncertainty: float | None = Field(description="Of the image: the mean over its bits.", examples=[0.0123])
-    bits: str = Field(description="One character a bit.", examples=["01101001"])
+    bits: str = Field(description="One character per bit.", examples=["01101001"])
     bit_uncertainty: list[float] | None = Field(
-        description="One number a bit, to four places.", examples=[[0.01, 0, 0.002, 0.3, 0, 0, 0.01, 0.0004]]
+        description="One number per bit, to four places.", examples=[[0.01, 0, 0.002, 0.3, 0, 0, 0.01, 0.0004]]
     )
 
 
@@ -57,8 +57,8 @@ class Match(Image):
     distance: int = Field(description="How many bits differ from the query's.", examples=[3])
 
 
-class AskedImage(Code):
-    """What was asked with: an image of the catalogue, or an upload, of which no more than the code is known."""
+class QueryImage(Code):
+    """The query: an image of the catalogue, or an upload, of which there is only the code."""
 
     id: int | None = None
     path: str | None = None
@@ -69,7 +69,7 @@ class AskedImage(Code):
 class Answer(BaseModel):
     """The nearest images, nearest first, equal distances by id; the query itself is not among them."""
 
-    query: AskedImage
+    query: QueryImage
     matches: list[Match]
 
 
