@@ -1,4 +1,5 @@
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from PIL import Image
 from commands import dmuh, refused
 from dmuh.collection import Collection
 from dmuh.datasets import load_images
+from dmuh.datasets.folder import load_folder
 from dmuh.errors import ConfigError, DataError, FormatError, MissingExtraError, RunError
 from dmuh.images import Reading
 from dmuh.index import HammingIndex
@@ -107,6 +109,17 @@ def test_of_two_that_begin_a_folder_at_once_the_later_is_refused(tmp_path, monke
     with pytest.raises(RunError, match="another list of images"):
         begun(tmp_path, DatasetSource(noisy_images(31)), 4)
     assert made.manifest().source == DatasetSource(noisy_images(30)).digest()
+
+
+def test_names_that_are_not_unicode_come_back(tmp_path):
+    photos = tmp_path / os.fsdecode(b"caf\xe9")
+    photos.mkdir()
+    for n, pixels in enumerate(noisy_images(3).images):
+        Image.fromarray(pixels).save(photos / os.fsdecode(b"%d\xe8.png" % n))
+    encode_all(tmp_path / "out", DatasetSource(load_folder(tmp_path)), 2)
+    items = Collection(tmp_path / "out").items()
+    assert [items[n].path for n in range(3)] == [str(path) for path in sorted(photos.iterdir())]
+    assert [items[n].labels for n in range(3)] == [[r"caf\xe9"]] * 3
 
 
 def test_a_replaced_image_makes_another_source(tmp_path):

@@ -19,10 +19,10 @@ def test_what_comes_meanwhile_is_worked_on_together():
             gate.wait(10)
         return [item * 10 for item in items]
 
-    batcher = Batcher("test", work, most=6, seen=sizes.append)
+    batcher = Batcher("test", work, most=6, on_batch=sizes.append)
 
     async def ask():
-        tasks = [asyncio.create_task(batcher.ask(n)) for n in range(15)]
+        tasks = [asyncio.create_task(batcher.submit(n)) for n in range(15)]
         await asyncio.sleep(0.05)
         gate.set()
         return await asyncio.gather(*tasks)
@@ -38,7 +38,7 @@ def test_one_items_error_is_its_own():
     batcher = Batcher("test", lambda items: [ValueError(str(n)) if n % 2 else n for n in items])
 
     async def ask():
-        return await asyncio.gather(*(batcher.ask(n) for n in range(4)), return_exceptions=True)
+        return await asyncio.gather(*(batcher.submit(n) for n in range(4)), return_exceptions=True)
 
     first, second, third, fourth = asyncio.run(ask())
     assert (first, third) == (0, 2)
@@ -59,8 +59,8 @@ def test_work_that_fails_fails_for_all_and_goes_on():
 
     async def ask():
         with pytest.raises(OSError, match="no space"):
-            await batcher.ask(1)
-        return await batcher.ask(2)
+            await batcher.submit(1)
+        return await batcher.submit(2)
 
     assert asyncio.run(ask()) == 2
     batcher.close()
@@ -76,10 +76,10 @@ def test_too_many_waiting_are_refused_and_those_who_left_are_passed_over():
     batcher = Batcher("test", work, most=1, waiting=2)
 
     async def ask():
-        tasks = [asyncio.create_task(batcher.ask(n)) for n in range(3)]  # one is worked on, two wait
+        tasks = [asyncio.create_task(batcher.submit(n)) for n in range(3)]  # one is worked on, two wait
         await asyncio.sleep(0)
         with pytest.raises(RequestError, match="too many requests are waiting") as caught:
-            await batcher.ask(3)
+            await batcher.submit(3)
         tasks[1].cancel()
         await asyncio.sleep(0)
         gate.set()
@@ -101,12 +101,12 @@ def gated(**options):
     return Batcher("test", work, most=1, **options), begun, gate
 
 
-@pytest.mark.parametrize("lasts", [True, False])
-def test_what_was_given_up_before_it_began_is_not_worked_on(lasts):
-    batcher, begun, gate = gated(lasts=lasts)
+@pytest.mark.parametrize("must_finish", [True, False])
+def test_what_was_given_up_before_it_began_is_not_worked_on(must_finish):
+    batcher, begun, gate = gated(must_finish=must_finish)
 
     async def ask():
-        tasks = [asyncio.create_task(batcher.ask(n)) for n in range(4)]
+        tasks = [asyncio.create_task(batcher.submit(n)) for n in range(4)]
         await asyncio.sleep(0)
         for task in tasks[1:3]:
             task.cancel()
@@ -123,12 +123,12 @@ def test_what_was_given_up_before_it_began_is_not_worked_on(lasts):
 
 
 def test_what_lasts_and_has_begun_is_waited_for_beyond_the_time():
-    batcher, _, gate = gated(lasts=True)
+    batcher, _, gate = gated(must_finish=True)
 
     async def ask():
         async def in_time():
             async with asyncio.timeout(0.01):
-                return await batcher.ask(7)
+                return await batcher.submit(7)
 
         task = asyncio.create_task(in_time())
         await asyncio.sleep(0.1)
@@ -144,7 +144,7 @@ def test_what_does_not_last_is_left_at_once():
     batcher, _, gate = gated()
 
     async def ask():
-        task = asyncio.create_task(batcher.ask(7))
+        task = asyncio.create_task(batcher.submit(7))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,5 +1,6 @@
 """The page, used as people use it: in a real Chromium, by mouse, finger and keyboard."""
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -186,6 +187,18 @@ def test_an_image_is_added_and_strange_words_are_only_shown(own_page, tmp_path):
     assert page.locator("#results .name img").count() == 0
     page.select_option("#label", strange)
     expect(page, "#results li").to_have_count(1)
+
+
+def test_names_that_are_not_unicode_are_shown_and_searched_from(browser, model, folder, tmp_path):
+    (folder / "ones" / "00.png").rename(folder / os.fsdecode(b"caf\xe9.png"))
+    with Server(model, "--images", folder, "--state", tmp_path / "state") as server, watched(browser, server) as page:
+        page.goto(f"{server.address}/#/uncertain")
+        expect(page, "#results li").to_have_count(20)
+        tile = page.locator("#results li", has_text=r"caf\xe9.png")
+        assert tile.locator("button.from").get_attribute("title") == r"caf\xe9.png"
+        tile.locator("button.from").click()
+        expect(page, "#results-title").to_have_text("Nearest images")
+        expect(page, "#query-image").to_have_js_property("naturalWidth", 40)
 
 
 def test_what_is_wrong_is_said(browser, server, tmp_path):

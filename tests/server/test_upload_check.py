@@ -102,7 +102,7 @@ def test_a_file_of_tiny_parts_is_refused(kind):
 def test_a_side_that_is_very_long_is_refused():
     assert check_upload(png_bomb(60_000, 1), MOST)[1] == 60_000
     for size in ((70_000, 1), (1, 70_000)):
-        assert str(refused(png_bomb(*size))) == "an image may have 65,535 pixels a side at most, got 70,000"
+        assert str(refused(png_bomb(*size))) == "an image may have 65,535 pixels per side at most, got 70,000"
 
 
 def test_gifs_of_the_usual_parts_are_taken():

@@ -8,7 +8,7 @@ import numpy as np
 from dmuh.catalogue.catalogue import Catalogue, Entry
 from dmuh.catalogue.from_folder import FROM_FOLDER
 from dmuh.catalogue.paths import as_path, as_text, displayed, locate
-from dmuh.collection import Collection
+from dmuh.collection import Collection, Item
 from dmuh.encoder import Hasher
 from dmuh.errors import DataError
 
@@ -40,10 +40,12 @@ def _copy(catalogue: Catalogue, collection: Collection, checksum: str) -> None:
     root, paths = locate(collection, items)
     codes = codes[np.isin(codes.ids, list(paths))]
     log.info("%s images are taken over into %s", f"{len(codes):,}", catalogue.file)
-    entries = (
-        Entry(paths[id_], [displayed(label) for label in items[id_].labels], items[id_].metadata, id_)
-        for id_ in codes.ids.tolist()
-    )
+    entries = (_entry(items[id_], paths[id_]) for id_ in codes.ids.tolist())
     with catalogue.transaction():
         catalogue.add(entries, codes)
         catalogue.note(source=checksum, root=as_text(root))
+
+
+def _entry(item: Item, path: str) -> Entry:
+    metadata = {displayed(column): displayed(value) for column, value in item.metadata.items()}
+    return Entry(path, [displayed(label) for label in item.labels], metadata, item.id)

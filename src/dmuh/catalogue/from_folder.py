@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dmuh.catalogue.catalogue import Catalogue, Entry
-from dmuh.catalogue.paths import as_text, displayed, inside_of
+from dmuh.catalogue.paths import as_path, as_text, displayed, inside_of
 from dmuh.encoder import Hasher
 from dmuh.errors import DataError
 from dmuh.images import Reading, ignored_note, look_through
@@ -48,7 +48,7 @@ def remove_outdated(catalogue: Catalogue, root: Path) -> list[FolderImage]:
     if not found.keys() & listed.keys() and len(listed) >= (_MANY if before in (None, now) else 1):
         raise DataError(
             f"none of the {len(listed):,} images that {catalogue.file} knows is in {root}: mount it, give the folder "
-            f"that was served{f' ({before})' if before else ''}, or give another --state"
+            f"that was served{f' ({displayed(str(as_path(before)))})' if before else ''}, or give another --state"
         )
     catalogue.note(source=FROM_FOLDER, folder=now)
     outdated = [id_ for name, (id_, stamp) in listed.items() if name not in found or found[name].stamp != stamp]

@@ -14,6 +14,7 @@ from dmuh.errors import DataError
 log = logging.getLogger(__name__)
 
 _NO_TEXT = re.compile("[\ud800-\udfff]")  # stands for a byte that is not UTF-8 (os.fsdecode)
+_SHOWN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
 
 
 def inside_of(root: Path) -> Callable[[Path], bool]:
@@ -66,8 +67,18 @@ def _without_dots(path: Path) -> Path:
 
 
 def displayed(name: str) -> str:
-    """Return a label as text that can be shown, also where it is the name of a folder that is not UTF-8."""
-    return _NO_TEXT.sub("\ufffd", name)
+    r"""Return a name as text that can be shown: each byte that is not UTF-8 as its number, such as caf\xe9.jpg."""
+    return _NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}" if _is_byte(found[0]) else "\ufffd", name)
+
+
+def named(shown: str) -> str:
+    """Return the name that `displayed` shows as this text, if it has bytes that are not UTF-8."""
+    return _SHOWN_BYTE.sub(lambda found: chr(0xDC00 + int(found[1], 16)), shown)
+
+
+def _is_byte(character: str) -> bool:
+    """Return whether os.fsdecode makes this character of a byte; others are in no name of a file."""
+    return "\udc80" <= character <= "\udcff"
 
 
 def as_text(path: Path) -> str:

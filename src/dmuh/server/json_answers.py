@@ -1,21 +1,20 @@
-"""Answers as JSON text, put together by hand: a search has ten images with dozens of numbers each."""
+"""Answers as JSON text, formatted here for speed: ten images per search, dozens of numbers per image."""
 
 from json.encoder import encode_basestring_ascii as quoted
-from os import fsdecode
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.catalogue import Row
 
-_DIGITS = 10_000  # uncertainty is told to four places
+_DIGITS = 10_000  # uncertainty is rounded to four places
 _NUMBERS = [f"{n / _DIGITS:g}" for n in range(_DIGITS)]
 _BYTES = [f"{byte:08b}"[::-1] for byte in range(256)]  # bit 0 first, as in Codes
 
 
 def image_json(row: Row, n_bits: int) -> str:
-    """Return what is known of an image, without the braces."""
-    path = quoted(shown_path(fsdecode(row.path), added=bool(row.added)))
+    """Return the members of an image's JSON object, without the braces."""
+    path = quoted(shown_path(row.path.decode("utf-8", "backslashreplace"), added=bool(row.added)))
     unsure = None if row.bit_uncertainty is None else np.frombuffer(row.bit_uncertainty, np.float32)
     return (
         f'"id":{row.id},"path":{path},"labels":{row.labels},"metadata":{row.metadata},'
@@ -24,7 +23,7 @@ def image_json(row: Row, n_bits: int) -> str:
 
 
 def code_json(code: bytes, n_bits: int, uncertainty: float | None, unsure: NDArray[np.float32] | None) -> str:
-    """Return a code, its uncertainty and that of its bits, without the braces."""
+    """Return the members for a code: uncertainty of the image, bits, uncertainty per bit; without the braces."""
     bits = "".join([_BYTES[byte] for byte in code])[:n_bits]
     if unsure is None or uncertainty is None:
         return f'"uncertainty":null,"bits":"{bits}","bit_uncertainty":null'
@@ -34,5 +33,5 @@ def code_json(code: bytes, n_bits: int, uncertainty: float | None, unsure: NDArr
 
 
 def shown_path(path: str, *, added: bool) -> str:
-    """Return the path by which an image is asked for."""
+    """Return the path of an image in answers, by which a search may name it."""
     return f"added/{path}" if added else path

@@ -1,4 +1,4 @@
-"""ServiceMetrics: what the service counts of itself, in the text format of Prometheus."""
+"""ServiceMetrics: requests, times, batches and images, in the text format of Prometheus."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -40,14 +40,14 @@ class ServiceMetrics:
         self._images = Gauge("dmuh_images", "Images in the catalogue.", registry=self._registry)
 
     def answered(self, scope: Mapping[str, Any], status: int, seconds: float) -> None:
-        """Count a request; one that no route took is not counted by its path, of which there is no end."""
+        """Count a request; those without a route are counted together, since there is no end of such paths."""
         route = getattr(scope.get("route"), "path", "none")
         method = scope["method"] if route != "none" else "any"
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
     def batches(self, work: str) -> Callable[[int], None]:
-        """Return what is to be told the size of each batch of this work."""
+        """Return a function to be called with the size of each batch of this work."""
         return self._batches.labels(work).observe
 
     def text(self, images: int) -> bytes:

@@ -1,4 +1,4 @@
-"""MilvusMirror: an index that lies in another program, such as Milvus, and follows the catalogue."""
+"""MilvusMirror: a copy in Milvus of the catalogue's codes, which follows every change of the catalogue."""
 
 import logging
 import re
@@ -16,14 +16,14 @@ from dmuh.index import Matches, MilvusIndex
 log = logging.getLogger(__name__)
 
 _NAME = re.compile("dmuh_[0-9a-f]{32}")
-_SECONDS = 10.0  # that the other program may take for one question
+_SECONDS = 10.0  # that Milvus may take for one request
 
 
 class MilvusMirror:
     """The codes of a catalogue in Milvus, in a collection that is this catalogue's alone.
 
-    The catalogue is the truth. A change that Milvus did not take is made up for before the next search, which is
-    refused as long as that fails: so a search finds all that was acknowledged, or says why it cannot.
+    The catalogue decides. If Milvus misses a change, its codes are compared with the catalogue's before the next
+    search, which is refused as long as that fails: a search sees every acknowledged change, or says why it cannot.
     """
 
     def __init__(self, address: str, catalogue: Catalogue) -> None:
@@ -31,7 +31,7 @@ class MilvusMirror:
         if name is None:
             name = f"dmuh_{uuid4().hex}"
             catalogue.note(milvus=name)
-        elif not _NAME.fullmatch(name):  # codes are removed from it: never from another program's collection
+        elif not _NAME.fullmatch(name):  # it may be another program's, whose codes must not be removed
             raise FormatError(f"{catalogue.file} names {name!r} as its collection in Milvus, which dmuh did not make")
         self._catalogue = catalogue
         self._index = MilvusIndex(address, collection=name, timeout=_SECONDS)

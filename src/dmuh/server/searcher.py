@@ -1,4 +1,4 @@
-"""Searcher: the indexes over a catalogue, and answers as JSON. All of it runs in one thread, that which searches."""
+"""Searcher: the search indexes over a catalogue, and answers as JSON. All of it runs in one thread."""
 
 import json
 from collections import OrderedDict, defaultdict
@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from dmuh.catalogue import Catalogue, Row
+from dmuh.catalogue.paths import named
 from dmuh.codes import Codes
 from dmuh.errors import RequestError
 from dmuh.index import HammingIndex, Searchable
 from dmuh.server.json_answers import code_json, image_json, shown_path
 
-_LABELS = 64  # labels that have an index of their own at a time
-_FRAGMENTS = 16_384  # images whose part of an answer is kept, half a kilobyte each
+_LABELS = 64  # labels with an index of their images, the least recently used is dropped
+_FRAGMENTS = 16_384  # images whose JSON is cached, half a kilobyte each
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Searcher:
         queries = self._queries(searches)
         groups: dict[tuple[str | None, int], list[int]] = defaultdict(list)
         for position, query in queries.items():
-            # an image of the catalogue finds itself too, which is no answer
+            # an image of the catalogue finds itself too, which is left out
             groups[searches[position].label, searches[position].k + (query.id is not None)].append(position)
         for (label, k), positions in groups.items():
             packed = np.frombuffer(b"".join([queries[position].code for position in positions]), np.uint8)
@@ -79,13 +80,13 @@ class Searcher:
         return results
 
     def update(self, new: Sequence[Codes], gone: Sequence[Row], labels: set[str]) -> None:
-        """Take up what was added to and removed from the catalogue; `labels` are those that any of it had."""
+        """Apply additions and removals to the indexes; `labels` are those of the added images."""
         for codes in new:
             self._whole.add(codes)
         if gone:
             self._whole.remove([row.id for row in gone])
         for label in labels | {label for row in gone for label in json.loads(row.labels)}:
-            self._by_label.pop(label, None)  # made anew when it is asked for
+            self._by_label.pop(label, None)  # built again by the next search with this label
 
     def _queries(self, searches: list[Search]) -> dict[int, Query]:
         """Return what each search begins from, by its position; images that are not in the catalogue are left out."""
@@ -111,11 +112,13 @@ class Searcher:
         return Query(packed, about, None)
 
     def _id_of(self, path: str) -> int | None:
-        """Return the id of the image with a path; it is compared, never opened."""
+        """Return the id of the image with a path, as answers show it; the path is compared, never opened."""
         found = self._catalogue.id_of(path, added=False)
         prefix = shown_path("", added=True)
         if found is None and path.startswith(prefix):
             found = self._catalogue.id_of(path.removeprefix(prefix), added=True)
+        if found is None and named(path) != path:
+            found = self._catalogue.id_of(named(path), added=False)
         return found
 
     def _json(
@@ -131,7 +134,7 @@ class Searcher:
         return f'{{"query":{{{query.about}}},"matches":[{",".join(matches)}]}}'
 
     def _known(self, ids: set[int]) -> dict[int, str]:
-        """Return what is known of images as JSON; those not asked for lately are read together."""
+        """Return images as JSON, by id; those that are not cached are read together."""
         known = {id_: self._fragments[id_] for id_ in ids if id_ in self._fragments}
         read = {row.id: image_json(row, self._n_bits) for row in self._catalogue.rows(ids - known.keys())}
         self._fragments |= read

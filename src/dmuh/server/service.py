@@ -1,8 +1,8 @@
-"""Service: what can be asked of a catalogue, without anything of HTTP.
+"""Service: everything that can be done with a catalogue and its images, without HTTP.
 
-Uploads are decoded by processes of their own. Three threads beside the event loop: one encodes, one searches, one
-writes. Each works on what has come for it together, so that concurrent requests share a pass. A change is first on the
-disk, then in the index, then acknowledged.
+Uploads are decoded in other processes. Of three threads beside the event loop one encodes, one searches and one writes;
+each works on the items of concurrent requests together. A change is first on the disk, then in the index, and then
+acknowledged.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from dmuh.server.searcher import Search, Searcher
 
 T = TypeVar("T")
 
-_SAMPLED = 1024  # images that say what is much uncertainty
+_SAMPLED = 1024  # images of which the distribution of uncertainty is taken
 
 
 class Service:
@@ -60,10 +60,14 @@ class Service:
             codes = hasher.encode_pixels(np.stack(pixels))
             return [codes[row : row + 1] for row in range(len(codes))]
 
-        self._encoding: Batcher[Pixels, Codes] = Batcher("encode", encode, waiting=256, seen=metrics.batches("encode"))
-        self._searching: Batcher[Search, str] = Batcher("search", self._searcher.answer, seen=metrics.batches("search"))
+        self._encoding: Batcher[Pixels, Codes] = Batcher(
+            "encode", encode, waiting=256, on_batch=metrics.batches("encode")
+        )
+        self._searching: Batcher[Search, str] = Batcher(
+            "search", self._searcher.answer, on_batch=metrics.batches("search")
+        )
         self._writing: Batcher[Change, int] = Batcher(
-            "write", writer.write, waiting=256, lasts=True, seen=metrics.batches("write")
+            "write", writer.write, waiting=256, must_finish=True, on_batch=metrics.batches("write")
         )
         self._reading = ThreadPoolExecutor(2, thread_name_prefix="dmuh-read")
 
@@ -80,24 +84,24 @@ class Service:
 
     async def search(self, search: Search) -> str:
         """Return the answer to a search as JSON."""
-        return await self._searching.ask(search)
+        return await self._searching.submit(search)
 
     async def encode(self, content: bytes | bytearray) -> tuple[Kind, Codes]:
         """Return the type and the code of an uploaded image."""
         kind, pixels = await self._decoders.pixels(content)
-        return kind, await self._encoding.ask(pixels)
+        return kind, await self._encoding.submit(pixels)
 
     async def add(self, content: bytes | bytearray, labels: Sequence[str], metadata: dict[str, str]) -> str:
-        """Keep an uploaded image; return what is known of it as JSON."""
+        """Add an uploaded image; return it as JSON."""
         kind, code = await self.encode(content)
-        return await self.image(await self._writing.ask(Addition(content, kind.suffix, code, labels, metadata)))
+        return await self.image(await self._writing.submit(Addition(content, kind.suffix, code, labels, metadata)))
 
     async def delete(self, id_: int) -> None:
         """Delete an image from the catalogue, with its file if it was added through the service."""
-        await self._writing.ask(Deletion(id_))
+        await self._writing.submit(Deletion(id_))
 
     async def image(self, id_: int) -> str:
-        """Return what is known of an image as JSON."""
+        """Return an image as JSON."""
         return self._json(await self._read(lambda: self._row(id_)))
 
     async def images(self, order: str, n: int, offset: int, label: str | None) -> str:
@@ -117,11 +121,11 @@ class Service:
         return await self._pictures.thumbnail(await self._read(lambda: self._row(id_)), known)
 
     async def about(self) -> dict[str, Any]:
-        """Return what is served: the model, the labels, and from where on a bit's uncertainty is much."""
+        """Return what is served: the model, the labels, and the distribution of uncertainty."""
         summary, changes = self._summary, self._changes
         if summary is None:
             summary = await self._read(self._summarise)
-            if changes == self._changes:  # else it may be of before
+            if changes == self._changes:  # else it may be outdated already
                 self._summary = summary
         return summary | {"images": len(self)}
 
@@ -140,7 +144,7 @@ class Service:
         }
 
     def _update(self, new: Sequence[Codes], gone: Sequence[Row], labels: set[str]) -> None:
-        """Take up changes, in the thread that searches: none is acknowledged before it can be found."""
+        """Apply changes to the indexes, in the thread that searches, before they are acknowledged."""
         self._searching.thread.submit(self._searcher.update, new, gone, labels).result()
         self._changes += 1
         self._summary = None

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from dmuh.catalogue.paths import displayed
 from dmuh.codes import Codes
 from dmuh.encoder import Hasher
 from dmuh.errors import ConfigError
@@ -76,7 +77,7 @@ def _table(pa: Any, schema: Any, codes: Codes, batch: ImageBatch) -> Any:
     columns = {
         "id": codes.ids,
         "path": [os.fsencode(batch.names[row]) for row in rows],
-        "labels": [batch.labels[row] for row in rows],
+        "labels": [[displayed(label) for label in batch.labels[row]] for row in rows],
         "code": [row.tobytes() for row in codes.bits],
         "uncertainty": unsure,
     }

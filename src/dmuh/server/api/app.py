@@ -8,7 +8,14 @@ from starlette.exceptions import HTTPException
 from dmuh import __version__
 from dmuh.errors import RequestError
 from dmuh.server.api.page import page_routes
-from dmuh.server.api.routes import about_routes, image_routes, monitoring_routes, search_routes, session_routes
+from dmuh.server.api.routes import (
+    about_routes,
+    file_routes,
+    image_routes,
+    monitoring_routes,
+    search_routes,
+    session_routes,
+)
 from dmuh.server.http.guard import Guard
 from dmuh.server.http.uploads import UploadReceiver
 from dmuh.server.limits import Limits
@@ -33,7 +40,7 @@ def create_app(service: Service, limits: Limits, metrics: ServiceMetrics) -> Gua
     )  # fmt: skip
     uploads = UploadReceiver(limits.bytes)
     for router in (
-        about_routes(service), search_routes(service, uploads), image_routes(service, uploads),
+        about_routes(service), search_routes(service, uploads), image_routes(service, uploads), file_routes(service),
         session_routes(limits), monitoring_routes(service, metrics), page_routes(),
     ):  # fmt: skip
         app.include_router(router)

@@ -1,4 +1,4 @@
-"""The routes of the API: what is asked for goes to the service, what it says goes out."""
+"""The routes of the API: each passes its parameters to the service and sends its answer."""
 
 from contextlib import closing
 from typing import Any, Literal
@@ -39,7 +39,7 @@ _UPLOADS: dict[str, Any] = {
     "_400": "The upload is empty or broke off.", "_413": "Too many bytes or pixels.", "_415": "Not an image."
 }  # fmt: skip
 _GONE = "There is no such image, or its file is gone."
-_SAME = "What the browser has is right."
+_SAME = "What the browser has is current."
 _FULL = "The disk is full."
 
 
@@ -71,9 +71,9 @@ def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
 
 
 def image_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
-    """Return the routes to the images."""
+    """Return the routes that list, add, describe and delete images."""
     router = APIRouter(prefix="/api/images")
-    seen = responses(200, "The image.", Image, _404="There is no such image.")
+    found = responses(200, "The image.", Image, _404="There is no such image.")
     new = responses(201, "The new image.", Image, **_UPLOADS, _507=_FULL)
     gone = responses(204, "It is deleted.", _404="There is no such image.", _507=_FULL)
 
@@ -90,9 +90,9 @@ def image_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         async with uploads.receive(request) as content:
             return _json(await service.add(content, labels, {} if name is None else {"name": name}), 201)
 
-    @router.get("/{id}", responses=seen)
+    @router.get("/{id}", responses=found)
     async def image(id: Id) -> Response:  # noqa: A002
-        """Tell what is known of an image."""
+        """Return an image: its path, labels, metadata and code."""
         return _json(await service.image(id))
 
     @router.delete("/{id}", status_code=204, responses=gone)
@@ -100,6 +100,13 @@ def image_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         """Delete an image from the collection; a file that was not added through the service stays where it is."""
         await service.delete(id)
         return Response(status_code=204)
+
+    return router
+
+
+def file_routes(service: Service) -> APIRouter:
+    """Return the routes of the images' files and thumbnails."""
+    router = APIRouter(prefix="/api/images")
 
     @router.get("/{id}/file", responses=responses(200, "The file.", binary("image/*"), _304=_SAME, _404=_GONE))
     async def file(id: Id, known: Known = "") -> Response:  # noqa: A002
@@ -172,7 +179,7 @@ def _json(text: str, status: int = 200) -> Response:
 
 
 class _Sent(Response):
-    """A file that is sent part by part, each when those before it were taken."""
+    """A file that is sent in parts, each when the client has taken those before it."""
 
     def __init__(self, picture: ImageFile) -> None:
         super().__init__(media_type=picture.kind, headers=_checked(picture.tag))
@@ -192,5 +199,5 @@ class _Sent(Response):
 
 
 def _checked(tag: str) -> dict[str, str]:
-    """Return the headers by which a browser asks again before it shows what it has kept: the image may be deleted."""
+    """Return the headers by which a browser asks again before it shows a cached image, which may be deleted."""
     return {"etag": tag, "cache-control": "private, no-cache"}

@@ -1,4 +1,4 @@
-"""What the API takes and gives, for its OpenAPI description. Answers are written by hand, so none of it runs."""
+"""Parameters and answers of the API, for its OpenAPI description; json_answers.py writes the answers themselves."""
 
 from typing import Annotated, Any
 
@@ -7,11 +7,12 @@ from pydantic import BaseModel, Field
 
 MOST_K, MOST_LISTED = 1000, 200
 _LARGEST = 2**63 - 1
+_PATH = r"Below the collection's folder; a byte that is not UTF-8 is shown by its number, as in caf\xe9.jpg."
 
 Id = Annotated[int, Path(ge=0, le=_LARGEST, description="Id of an image.", examples=[17])]
 QueryId = Annotated[int | None, Query(ge=0, le=_LARGEST, description="Id of an image.", examples=[17])]
 QueryPath = Annotated[
-    str | None, Query(max_length=4096, description="Path of an image in the collection.", examples=["cats/03.jpg"])
+    str | None, Query(max_length=4096, description="Path of an image, as answers show it.", examples=["cats/03.jpg"])
 ]
 K = Annotated[int, Query(ge=1, le=MOST_K, description="How many images at most.")]
 Radius = Annotated[
@@ -32,12 +33,12 @@ Known = Annotated[
 
 
 class Code(BaseModel):
-    """A code: its bits, and where it is unsure; both uncertainties are null for methods that know none."""
+    """A code: its bits, and how uncertain it is; both uncertainties are null for methods that have none."""
 
     uncertainty: float | None = Field(description="Of the image: the mean over its bits.", examples=[0.0123])
-    bits: str = Field(description="One character a bit.", examples=["01101001"])
+    bits: str = Field(description="One character per bit.", examples=["01101001"])
     bit_uncertainty: list[float] | None = Field(
-        description="One number a bit, to four places.", examples=[[0.01, 0, 0.002, 0.3, 0, 0, 0.01, 0.0004]]
+        description="One number per bit, to four places.", examples=[[0.01, 0, 0.002, 0.3, 0, 0, 0.01, 0.0004]]
     )
 
 
@@ -45,7 +46,7 @@ class Image(Code):
     """An image of the catalogue."""
 
     id: int = Field(examples=[17])
-    path: str = Field(description="Below the collection's folder.", examples=["cats/03.jpg"])
+    path: str = Field(description=_PATH, examples=["cats/03.jpg"])
     labels: list[str] = Field(examples=[["cats"]])
     metadata: dict[str, str] = Field(examples=[{"taken": "2021"}])
 
@@ -56,8 +57,8 @@ class Match(Image):
     distance: int = Field(description="How many bits differ from the query's.", examples=[3])
 
 
-class AskedImage(Code):
-    """What was asked with: an image of the catalogue, or an upload, of which no more than the code is known."""
+class QueryImage(Code):
+    """The query: an image of the catalogue, or an upload, of which there is only the code."""
 
     id: int | None = None
     path: str | None = None
@@ -68,7 +69,7 @@ class AskedImage(Code):
 class Answer(BaseModel):
     """The nearest images, nearest first, equal distances by id; the query itself is not among them."""
 
-    query: AskedImage
+    query: QueryImage
     matches: list[Match]
 
 

@@ -1,7 +1,7 @@
-"""Connections: who is connected, how far each has come, and who has to go when others need the room.
+"""Connections: all open connections, the stage of each, and which one is closed when there are too many.
 
-Anyone can open connections and say nothing. To refuse newcomers then would serve the attack: the one that has waited
-longest for its other side goes instead, and one whose request is being worked on never does.
+Anyone can open connections and send nothing. To refuse new ones then would help the attack. Instead the connection that
+has waited longest for its client is closed, but never one whose request is being answered.
 """
 
 import asyncio
@@ -11,18 +11,20 @@ from typing import Protocol
 
 _MOST = 512  # at a time
 _MOST_OF_ONE = 384  # of one address, which may be a proxy's
-_PATIENCE = 2.0  # seconds that an upload or the reader of an answer may take before it makes room like one that idles
-_EVERY = 0.5  # seconds between two looks at all deadlines
+_PATIENCE = (
+    2.0  # seconds that an upload or the reading of an answer may take before it is closed like an idle connection
+)
+_EVERY = 0.5  # seconds between two checks of all deadlines
 
 
 class Stage(Enum):
-    """How far a connection has come.
+    """What a connection waits for.
 
-    HEAD    the head of a request has not come, or not all of it
-    BODY    the rest of the request has not come
-    UNREAD  the answer was not taken
-    IDLE    nothing is asked
-    WORK    a request is being answered
+    HEAD    the client, for the head of a request
+    BODY    the client, for the body of a request
+    UNREAD  the client, to read the answer
+    IDLE    the client, for the next request
+    WORK    the service, which is answering a request
     """
 
     HEAD = 0
@@ -33,15 +35,15 @@ class Stage(Enum):
 
 
 class Connection(Protocol):
-    """What is needed of a connection."""
+    """What `Connections` needs of a connection."""
 
     address: str
 
     def stage(self) -> Stage:
-        """Return how far it has come."""
+        """Return what it waits for."""
 
     def due(self) -> float:
-        """Return until when it may stay as it is."""
+        """Return the time at which it is closed if it still waits for the same."""
 
     def abort(self) -> None:
         """End it at once."""
@@ -56,13 +58,13 @@ class Connections:
         self._stages: dict[Stage, dict[Connection, float]] = {stage: {} for stage in Stage}  # since when, oldest first
         self._stage_of: dict[Connection, Stage] = {}
         self._of_address: dict[str, int] = {}
-        self._looking: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._stage_of)
 
     def add(self, new: Connection) -> bool:
-        """Take in a connection, in whose favour another may have to go; return whether there is room for it."""
+        """Register a connection, for which another may be closed; return whether there is room for it."""
         room = True
         if self._of_address.get(new.address, 0) >= self._most_of_one:
             room = self._end_one(new.address)
@@ -70,12 +72,12 @@ class Connections:
             room = self._end_one(None)
         self._of_address[new.address] = self._of_address.get(new.address, 0) + 1
         self._put(new, Stage.HEAD)
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().call_later(_EVERY, self._look)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_EVERY, self._close_overdue)
         return room
 
     def update(self, connection: Connection) -> None:
-        """Note how far a connection has come."""
+        """Note what a connection waits for now."""
         stage = connection.stage()
         if self._stage_of.get(connection, stage) is not stage:
             del self._stages[self._stage_of[connection]][connection]
@@ -96,7 +98,7 @@ class Connections:
         self._stages[stage][connection] = time.monotonic()
 
     def _end_one(self, address: str | None) -> bool:
-        """End the connection, of an address or of any, that has waited longest; return whether there was one."""
+        """Close the connection, of one address or of any, that has waited longest; return whether there was one."""
         late, now = time.monotonic() - _PATIENCE, float("inf")
         for stage, before in (
             (Stage.HEAD, now), (Stage.BODY, late), (Stage.UNREAD, late), (Stage.IDLE, now), (Stage.BODY, now),
@@ -111,14 +113,14 @@ class Connections:
         return False
 
     def _end(self, connection: Connection) -> None:
-        self.remove(connection)  # now, not when the transport says so: its place is taken
+        self.remove(connection)  # now, and not when the transport says so: its place is taken
         connection.abort()
 
-    def _look(self) -> None:
-        """End the connections that are past their time."""
+    def _close_overdue(self) -> None:
+        """Close the connections whose time is over."""
         now = time.monotonic()
         for connection in list(self._stage_of):
             self.update(connection)
             if connection.due() < now:
                 self._end(connection)
-        self._looking = asyncio.get_running_loop().call_later(_EVERY, self._look) if self._stage_of else None
+        self._timer = asyncio.get_running_loop().call_later(_EVERY, self._close_overdue) if self._stage_of else None

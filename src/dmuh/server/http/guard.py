@@ -1,8 +1,8 @@
-"""Guard: what every request has to pass before it is looked at, and what every answer carries.
+"""Guard: the checks that every request passes before its route, and the headers of every answer.
 
-A page that someone else wrote may not use the service through a visitor's browser: the Host must be one that the
-service is known by, so that a name that is made to point here (DNS rebinding) does not help, and the Origin must be
-the service's own. Where other machines can reach it, a token has to be shown.
+A page of someone else may not use the service through a visitor's browser: the Host must be a name of the service, so
+that another name that resolves to this address (DNS rebinding) does not help, and the Origin must be the service
+itself. If other machines can reach the service, a token is required.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "dmuh_session"
-_OPEN = {"/", "/page.css", "/page.js", "/icon.svg", "/healthz"}  # nothing of the collection is in these
+_OPEN = {"/", "/page.css", "/page.js", "/icon.svg", "/healthz"}  # these show nothing of the collection
 _SINGLE = {b"host", b"origin", b"authorization", b"content-length", b"content-type", b"transfer-encoding"}
 _CLIENTS = 10_000  # whose requests are counted at a time
 _HEADERS = [
@@ -48,7 +48,7 @@ _HEADERS = [
 
 
 class Guard:
-    """An ASGI application around another, which only sees requests that may be answered."""
+    """An ASGI application around another, which only gets requests that pass the checks."""
 
     def __init__(self, app: App, limits: Limits, metrics: ServiceMetrics) -> None:
         self._app = app
@@ -76,13 +76,13 @@ class Guard:
 
         try:
             refusal = await self._answer(scope, receive, send_guarded)
-            if refusal is not None and not status:  # else the connection ends in the midst of the answer
+            if refusal is not None and not status:  # else the connection is closed in the middle of the answer
                 await refuse(send_guarded, refusal)
         finally:
             self._metrics.answered(scope, status, time.perf_counter() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> RequestError | None:
-        """Have a request answered; return why it could not be."""
+        """Pass a request on; return why it is refused, or None."""
         seconds = self.limits.seconds
         try:
             self._check(scope)
@@ -102,7 +102,7 @@ class Guard:
         """Raise what is wrong with a request before its body is read."""
         headers: dict[bytes, str] = {}
         for name, value in scope["headers"]:
-            if name in headers and name in _SINGLE:  # a proxy before this may have looked at the other one
+            if name in headers and name in _SINGLE:  # a proxy in front may have checked the other one
                 raise RequestError(400, f"a request has one {name.decode().title()} header, got several")
             headers[name] = value.decode("latin-1")
         host = headers.get(b"host", "").lower()
@@ -117,18 +117,18 @@ class Guard:
             raise RequestError(401, "a token is needed: send it as Authorization: Bearer TOKEN")
 
     def _is_ours(self, authority: str) -> bool:
-        """Return whether a Host header names this service: by a known name, or by an address, which nobody can bend."""
+        """Return whether a Host header names this service: by a known name, or by an address, which needs no DNS."""
         try:
             name = (urlsplit(f"//{authority}").hostname or "").rstrip(".")
         except ValueError:
             return False
-        asked = _address(name)
-        if asked is None:
+        address = _address(name)
+        if address is None:
             return name in self._names
-        return asked.is_loopback or not is_loopback(self.limits.host)
+        return address.is_loopback or not is_loopback(self.limits.host)
 
     def _count(self, scope: Scope) -> None:
-        """Take one request off what the client has left."""
+        """Count one request of a client; refuse it if the client has none left."""
         rate = self.limits.rate
         if not rate:
             return
@@ -143,17 +143,17 @@ class Guard:
             raise RequestError(429, f"more than {rate:g} requests a second: try again in a moment")
 
     def _has_token(self, headers: dict[bytes, str]) -> bool:
-        """Return whether a request shows the token, or the cookie that was got by it, in a time that tells nothing."""
+        """Return whether a request shows the token, or the cookie that was got by it, compared in constant time."""
         shown = headers.get(b"authorization", "")
         cookies = (part.strip().partition("=") for part in headers.get(b"cookie", "").split(";"))
         given = shown[7:] if shown[:7].lower() == "bearer " else next((v for k, _, v in cookies if k == COOKIE), "")
-        # both are compared, whichever was shown
+        # with both secrets, whichever was shown
         matches = [hmac.compare_digest(_hashed(given), secret) for secret in self._secrets]
         return any(matches)
 
 
 def session_of(token: str) -> str:
-    """Return what a browser keeps instead of the token, from which the token cannot be found."""
+    """Return the cookie that stands for the token in a browser; the token cannot be computed from it."""
     return hmac.digest(token.encode(), b"dmuh session", "sha256").hex()
 
 
@@ -176,13 +176,13 @@ def _hashed(text: str) -> bytes:
 
 def guarded(status: int, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return the headers of an answer with those that every answer has."""
-    own = list(headers)
-    names = {name for name, _ in own}
+    fields = list(headers)
+    names = {name for name, _ in fields}
     if b"cache-control" not in names:
-        own.append((b"cache-control", b"no-store"))
+        fields.append((b"cache-control", b"no-store"))
     if status in (429, 503) and b"retry-after" not in names:
-        own.append((b"retry-after", b"1"))
-    return own + _HEADERS
+        fields.append((b"retry-after", b"1"))
+    return fields + _HEADERS
 
 
 async def refuse(send: Send, refusal: RequestError) -> None:

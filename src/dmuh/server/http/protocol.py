@@ -1,7 +1,7 @@
-"""HTTP for clients that may be slow or greedy on purpose.
+"""HttpProtocol: HTTP/1.1 for clients that may be slow or greedy on purpose.
 
-What a request may take is bounded as it comes, before anyone has looked at it: the bytes of its head and of all of it,
-its headers, and its time, which is counted from its beginning and not from its last byte.
+A request is bounded while it arrives, before any route sees it: the bytes of its head and of all of it, the number of
+its headers, and its time, counted from its first byte and not from its last.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from dmuh.errors import RequestError
 from dmuh.server.http.connections import Connections, Stage
 from dmuh.server.http.guard import App, Receive, Scope, Send, guarded, refusal_body, refuse
 
-_DRY_BYTES = 65_536  # that may come and bring nothing of a body: the head of a request
+_DRY_BYTES = 65_536  # in a row without any of a body: the head of a request, or lengths of chunks
 _HEADERS = 100  # of a request
-_PIPELINED = 16  # requests that may wait for the answer to one before them
-_LINGER = 3.0  # seconds that a client may still send, or read, when all was said
+_PIPELINED = 16  # requests that may wait for the answer to an earlier one on the same connection
+_LINGER = 3.0  # seconds that a client may still send or read after the answer
 _IDLE = 15.0  # seconds that a connection stays open between two requests
 
 
@@ -29,14 +29,16 @@ class HttpProtocol(HttpToolsProtocol):
     def __init__(self, connections: Connections, seconds: float, most: int, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.address = ""
-        self._all = connections
+        self._connections = connections
         self._seconds = seconds
-        self._most = 2 * most + _DRY_BYTES  # chunks may be small, but not so small that most of it is their lengths
-        self._came = self._body = self._dry = 0  # bytes of a message, of its body, and since there was any of that
+        self._most = 2 * most + _DRY_BYTES  # chunks may be small, but not so small that their lengths are most of it
+        self._received = self._body = self._dry = (
+            0  # bytes of the request, of its body, and since the last byte of a body
+        )
         self._begun = self._headed = self._answered = time.monotonic()
         self._has_head = self._is_whole = False
         self._refusal: RequestError | None = None
-        self._active: RequestResponseCycle | None = None  # what is being answered, by the task
+        self._active: RequestResponseCycle | None = None  # the request that `_task` answers
         self._task: asyncio.Task[Any] | None = None
 
     def stage(self) -> Stage:
@@ -58,23 +60,23 @@ class HttpProtocol(HttpToolsProtocol):
         if stage is Stage.BODY:
             is_answered = self._active is not None and self._active.response_complete
             return self._answered + _LINGER if is_answered else read
-        return self._answered + _IDLE if stage is Stage.IDLE else float("inf")  # the guard sees to a request's time
+        return self._answered + _IDLE if stage is Stage.IDLE else float("inf")  # the guard bounds the time of a request
 
     def abort(self) -> None:
         """End the connection at once, whatever was to be sent."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take in a connection, if there is room."""
+        """Register a new connection, if there is room."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         self._begun = time.monotonic()
-        if not self._all.add(self):
+        if not self._connections.add(self):
             self.app = _no_room
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of all that was done for the connection."""
-        self._all.remove(self)
+        """Cancel all that is being done for the connection."""
+        self._connections.remove(self)
         self.pipeline.clear()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
@@ -82,20 +84,20 @@ class HttpProtocol(HttpToolsProtocol):
             self._task.cancel()  # nobody waits for the answer
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, of which there may be only so much."""
-        had = self._body
-        self._came += len(data)
+        """Parse received bytes, of which a request may have only so many."""
+        before = self._body
+        self._received += len(data)
         super().data_received(data)
-        self._dry = 0 if self._body > had or self._is_whole else self._dry + len(data)
-        if self._dry > _DRY_BYTES or self._came > self._most:
+        self._dry = 0 if self._body > before or self._is_whole else self._dry + len(data)
+        if self._dry > _DRY_BYTES or self._received > self._most:
             self._refuse(RequestError(413, "the request is too long"))
-        self._all.update(self)
+        self._connections.update(self)
 
     def on_message_begin(self) -> None:
         """Begin to count for a new request."""
         super().on_message_begin()
         self._begun = time.monotonic()
-        self._came = self._body = 0
+        self._received = self._body = 0
         self._has_head = self._is_whole = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -128,18 +130,18 @@ class HttpProtocol(HttpToolsProtocol):
         """Note that all of the answer is on its way."""
         self._answered = time.monotonic()
         super().on_response_complete()
-        self._unset_keepalive_if_required()  # the deadlines of all connections are looked at together
-        self._all.update(self)
+        self._unset_keepalive_if_required()  # Connections checks the deadlines of all connections together
+        self._connections.update(self)
 
     def pause_writing(self) -> None:
         """Wait until the client has taken some of the answer."""
         super().pause_writing()
-        self._all.update(self)
+        self._connections.update(self)
 
     def resume_writing(self) -> None:
         """Go on with the answer."""
         super().resume_writing()
-        self._all.update(self)
+        self._connections.update(self)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser does not know."""
@@ -147,7 +149,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._refuse(self._refusal or RequestError(400, "this is not a request that HTTP/1.1 knows"))
 
     def _refused(self, sentence: str) -> RequestError:
-        """Return an error to raise while a request is parsed, which the parser hands on as one of its own."""
+        """Return an error to raise while a request is parsed; the parser passes it on as an error of its own type."""
         self._refusal = RequestError(400, sentence)
         return self._refusal
 
@@ -179,15 +181,15 @@ class HttpProtocol(HttpToolsProtocol):
         finally:
             if self._task is asyncio.current_task():
                 self._task = None
-        if cycle.response_started and not cycle.response_complete:  # its time was over
+        if cycle.response_started and not cycle.response_complete:  # the guard ended it when its time was over
             cycle.disconnected = True
             self.transport.abort()
 
 
 def _raw(refusal: RequestError) -> bytes:
     body = refusal_body(refusal)
-    own = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers: Iterable[tuple[bytes, bytes]] = guarded(refusal.status, [*own, (b"connection", b"close")])
+    fields = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers: Iterable[tuple[bytes, bytes]] = guarded(refusal.status, [*fields, (b"connection", b"close")])
     lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
     return STATUS_LINE[refusal.status] + lines + b"\r\n" + body
 

@@ -1,4 +1,4 @@
-"""The socket a service listens on, and the server behind it."""
+"""The socket that a service listens on, and the uvicorn server behind it."""
 
 import gc
 import logging
@@ -16,13 +16,15 @@ from dmuh.server.http.connections import Connections
 from dmuh.server.http.guard import Guard
 from dmuh.server.http.protocol import HttpProtocol
 
-_BUFFER = 2**18  # bytes that the system keeps for a connection each way: else some megabytes, for those who never read
-_ACCEPTED = 16  # connections at a time: the event loop takes one from each copy of the socket before it does other work
-_FILES = 4096  # that may be open: usual are 1024
+_BUFFER = (
+    2**18
+)  # bytes of the system's buffers per connection and direction; megabytes by default, also for clients that never read
+_ACCEPTED = 16  # connections at a time: the event loop accepts one from each copy of the socket before other work
+_FILES = 4096  # that may be open; 1024 are usual
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address before the work begins that it is for; port 0 takes any that is free."""
+    """Return a socket bound to an address, before the slow start of the service; port 0 takes any free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
@@ -63,7 +65,7 @@ def run(app: Guard, opened: socket.socket, seconds: float, ready: Callable[[], N
 
 
 def _allow_files() -> None:
-    """Have as many files open as connections need, each of which may be sent one."""
+    """Raise the limit of open files: each connection needs one, and one more for the file that it is sent."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -71,7 +73,7 @@ def _allow_files() -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server that tells when it is ready."""
+    """A server that calls `ready` once it accepts requests."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -80,5 +82,5 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         gc.collect()
-        gc.freeze()  # what is here stays: to look through it again and again would hold requests up for 100 ms
+        gc.freeze()  # garbage collections would scan the catalogue's objects again and again, 100 ms each
         self._ready()

@@ -5,5 +5,4 @@ decoders.py          a pool of processes that decode, each with a bound on time 
 decoder_process.py   one such process and the pipe to it
 decode.py            what is done in it: pixels for the network, or a thumbnail
 files.py             the files behind the catalogue, and their thumbnails
-regular_files.py     opens regular files only, no links, pipes or devices
 """

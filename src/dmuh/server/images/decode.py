@@ -1,4 +1,4 @@
-"""What is done with an image file of strangers, in a process that can be ended: it is checked and drawn, or refused."""
+"""Decoding of one image file, in a process that may be killed: pixels for the network, a thumbnail, or a refusal."""
 
 import io
 import os
@@ -11,22 +11,22 @@ from typing import Any
 from PIL import Image
 
 from dmuh.errors import RequestError
+from dmuh.files import open_regular
 from dmuh.images import FORMATS, Preprocess, read_pixels, upright
 from dmuh.images.pixels import MAX_PIXELS
-from dmuh.server.images.regular_files import read_regular
 from dmuh.server.images.upload_check import check_upload
 
-SIDE = 256  # pixels that a thumbnail has at most
-_TINY = 64  # pixels up to which a picture is kept exactly: every one of them is seen
-_QUICK = 3_000_000  # pixels, as often as a JPEG goes over them, that are decoded in less than a tenth of a second
+SIDE = 256  # pixels of a thumbnail's longer side at most
+_TINY = 64  # pixels of the longer side up to which a thumbnail is lossless: each pixel is visible
+_QUICK = 3_000_000  # pixels, times the scans of a JPEG, that are decoded in less than 0.1 s
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SCAN = b"\xff\xda"  # where a JPEG goes over the picture, perhaps again
-_FILE_BYTES = 2**28  # of a file that a thumbnail is made of: as large as 89 megapixels are that nothing compressed
-_COPIES, _BESIDE = 3, 100_000_000  # of the picture while it is drawn, four bytes a pixel, and bytes for all else
+_SCAN = b"\xff\xda"  # marks the start of a scan of a JPEG
+_FILE_BYTES = 2**28  # of a file that a thumbnail is made of: 89 megapixels without compression
+_COPIES, _BESIDE = 3, 100_000_000  # of the picture in memory, 4 bytes per pixel, and bytes for everything else
 
 
 def limit_memory(what: Sequence[str], most_pixels: int) -> None:
-    """Have this process fail where an image would take much more memory than it should: see `decode`."""
+    """Limit the memory of this process to what the next images should need; beyond it `decode` refuses an image."""
     taken = 0
     with suppress(OSError), open("/proc/self/statm", "rb") as status:  # noqa: PTH123 - a path costs as much as an image
         taken = int(status.read().split()[0]) * _PAGE
@@ -39,15 +39,15 @@ def limit_memory(what: Sequence[str], most_pixels: int) -> None:
 def decode(
     what: str, content: bytes, preprocess: Preprocess, most_pixels: int, *, quick: bool
 ) -> tuple[dict[str, Any], bytes]:
-    """Return what there is to say of an image, and its pixels or its thumbnail.
+    """Return a dictionary with the type of an image or why it is refused, and the bytes of its pixels or thumbnail.
 
-    `what` is "pixels" for the file of an upload, or "thumbnail" for the path of a file. One that should be `quick` but
-    is not, is left for another process.
+    `what` is "pixels", where `content` is that of an uploaded file, or "thumbnail", where it is the path of a file. An
+    image that should be `quick` but is large is not decoded: the dictionary says so.
     """
     wrong: dict[str, Any] = {"status": 404, "error": "the file of this image is not an image any more"}
     try:
         if what == "thumbnail":
-            content = read_regular(Path(os.fsdecode(content)), _FILE_BYTES)
+            content = _read_regular(Path(os.fsdecode(content)), _FILE_BYTES)
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 pixels = image.width * image.height
         else:
@@ -67,9 +67,18 @@ def decode(
 
 
 def _thumbnail(content: bytes) -> bytes:
-    """Return a small picture of an image, its proportions kept."""
+    """Return a thumbnail of an image as a WebP file, with the same proportions."""
     small = upright(content, SIDE)
     small.thumbnail((SIDE, SIDE))
     buffer = io.BytesIO()
     small.save(buffer, "WEBP", quality=85, method=2, lossless=max(small.size) <= _TINY)
     return buffer.getvalue()
+
+
+def _read_regular(file: Path, most: int) -> bytes:
+    """Return the content of a regular file of up to `most` bytes; a larger one, or a link, is an OSError."""
+    with os.fdopen(open_regular(file, follow_links=False), "rb") as opened:
+        content = opened.read(most + 1)
+    if len(content) > most:
+        raise OSError(f"more than {most:,} bytes")
+    return content

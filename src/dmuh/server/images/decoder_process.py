@@ -20,27 +20,29 @@ from dmuh.workers import worker_process
 _LOOK = 0.25  # seconds between two checks of whether anybody still waits for an image
 _READY = 60.0  # seconds that a process may take to start
 
-Decoded = tuple[dict[str, Any], bytes]  # what there is to say of an image, and raw bytes
+Decoded = tuple[
+    dict[str, Any], bytes
+]  # of one image: its type or an error, and the raw bytes of its pixels or thumbnail
 
 
 @dataclass(eq=False)
 class Job:
-    """One image to be decoded, and who waits for that."""
+    """One image to be decoded, and the future that a request waits for."""
 
     what: str
     content: bytes | bytearray
     quick: bool
-    alone: bool = False  # it was sent with others, and one of them was too much
+    alone: bool = False  # it was in a batch that failed: send it alone
     answer: "asyncio.Future[Decoded]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
-    def left(self) -> bool:
-        """Whether nobody waits for it any more."""
+    def abandoned(self) -> bool:
+        """Whether no request waits for it any more."""
         return self.answer.done()
 
     def settle(self, result: "Decoded | Exception") -> None:
-        """Hand the result to who waits for it, in the event loop."""
-        if self.left:
+        """Hand the result to the request that waits for it; to be called in the event loop."""
+        if self.abandoned:
             return
         if isinstance(result, Exception):
             self.answer.set_exception(result)
@@ -55,11 +57,11 @@ class DecoderProcess:
         self._pipe, theirs = Pipe()
         self._process = worker_process(_serve, theirs, preprocess, most_pixels)
         self._started = False
-        with theirs, suppress(OSError):  # where none can be started now, nothing can be sent
+        with theirs, suppress(OSError):  # if no process can be started, send() returns False
             self._process.start()
 
     def send(self, jobs: Sequence[Job]) -> bool:
-        """Send images, all at once: it reads them all before it answers."""
+        """Send images, all at once: the process reads all of them before it answers. Return whether that worked."""
         about = [{"what": job.what, "bytes": len(job.content), "quick": job.quick} for job in jobs]
         try:
             if not self._started and not (self._pipe.poll(_READY) and self._pipe.recv_bytes() == b"ready"):
@@ -72,7 +74,7 @@ class DecoderProcess:
         return True
 
     def receive(self, seconds: float, wanted: Callable[[], bool]) -> list[Decoded] | None:
-        """Return what became of the images; None if they took too long, broke the process, or are not wanted now."""
+        """Return one result per image; None if they took too long, crashed the process, or no request waits now."""
         until = time.monotonic() + seconds
         try:
             while not self._pipe.poll(min(_LOOK, max(0.0, until - time.monotonic()))):
@@ -83,12 +85,18 @@ class DecoderProcess:
             for about in json.loads(head):
                 answers.append((about, raw[at : at + about["bytes"]]))
                 at += about["bytes"]
-        except (OSError, EOFError, ValueError, LookupError, TypeError):  # whatever a broken one may have sent
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            LookupError,
+            TypeError,
+        ):  # a process that a file took over may send anything
             return None
         return answers
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         if self._process.pid is not None:
             self._process.kill()
             self._process.join()
@@ -97,7 +105,7 @@ class DecoderProcess:
 
 
 def _serve(pipe: Connection, preprocess: Preprocess, most_pixels: int) -> None:
-    """Decode what comes through the pipe; this runs in the process."""
+    """Decode the images that come through the pipe; this runs in the process."""
     with suppress(EOFError, OSError):  # the service has ended
         pipe.send_bytes(b"ready")
         while True:

@@ -1,8 +1,8 @@
-"""Decoders: processes that look into images which strangers sent, so that the service itself never does.
+"""Decoders: a pool of processes that decode images of strangers, so that the service itself never does.
 
-A file can be made to take a decoder minutes, or gigabytes, or to break it. So each is decoded by a process that has so
-much time and memory, and is ended if it needs more; another takes its place. Small files never wait for large ones: one
-process takes nothing else.
+A file can be made to take a decoder minutes or gigabytes, or to crash it. So each is decoded in a process with a bound
+on time and memory, which is killed and replaced if it needs more. Small files never wait for large ones: one process
+takes nothing but small ones.
 """
 
 import os
@@ -23,10 +23,10 @@ from dmuh.server.images.decoder_process import Decoded, DecoderProcess, Job
 from dmuh.server.images.upload_check import KINDS, Kind
 
 _SECONDS = 5.0  # that one image may take; a photograph of 50 megapixels takes one or two
-_PROCESSES = 4  # at most: there is more to do than to decode
-_WAITING = {True: 256, False: 64}  # quick images at a time, and others; more are refused
-_SMALL = 2**18  # bytes of a file that may be a quick one, and of those that are sent together
-_TOGETHER = 16  # quick ones that are sent together at most
+_PROCESSES = 4  # at most: other work needs cores too
+_WAITING = {True: 256, False: 64}  # quick images that may wait, and others; more are refused
+_SMALL = 2**18  # bytes of a file that is taken for a quick one, and of all files that are sent together
+_TOGETHER = 16  # quick images that are sent to a process together at most
 
 
 class Decoders:
@@ -48,14 +48,14 @@ class Decoders:
             thread.start()
 
     async def pixels(self, content: bytes | bytearray) -> tuple[Kind, Pixels]:
-        """Return the type and the pixels of an uploaded image; what is not exactly one is refused with a sentence."""
-        about, raw = await self._ask(Job("pixels", content, len(content) <= _SMALL))
+        """Return the type and the pixels of an uploaded image; anything else is refused with a sentence."""
+        about, raw = await self._submit(Job("pixels", content, len(content) <= _SMALL))
         size = self._preprocess.size
         return KINDS[about["kind"]], np.frombuffer(raw, np.uint8).reshape(size, size, 3)
 
     async def thumbnail(self, file: Path, length: int) -> bytes:
         """Return a small picture of an image file of this length, as a WebP file."""
-        return (await self._ask(Job("thumbnail", os.fsencode(file), length <= _SMALL)))[1]
+        return (await self._submit(Job("thumbnail", os.fsencode(file), length <= _SMALL)))[1]
 
     def close(self) -> None:
         """End the processes; images that wait are not decoded any more."""
@@ -65,24 +65,24 @@ class Decoders:
         for thread in self._threads:
             thread.join()
 
-    async def _ask(self, job: Job) -> Decoded:
+    async def _submit(self, job: Job) -> Decoded:
         with self._changed:
             if len(self._waiting[job.quick]) >= _WAITING[job.quick]:
                 raise _too_many()
             self._waiting[job.quick].append(job)
             self._changed.notify()
             if not job.quick:
-                self._changed.notify_all()  # the one that was woken may take quick ones alone
+                self._changed.notify_all()  # the thread that was woken may be the one that takes quick images only
         try:
             return await job.answer
         finally:
-            if job.answer.cancelled():  # its bytes are not kept for nobody
+            if job.answer.cancelled():  # the request was cancelled: do not hold its bytes any longer
                 with self._changed:
                     if job in self._waiting[job.quick]:
                         self._waiting[job.quick].remove(job)
 
     def _work(self, only_quick: bool) -> None:
-        """Hand images to a process until all is closed; runs in a thread for each process."""
+        """Hand images to a process until the pool is closed; runs in one thread per process."""
         process = DecoderProcess(self._preprocess, self._most_pixels)
         while jobs := self._next(only_quick):
             refusal = RequestError(503, "no image can be looked at now: try again in a moment")
@@ -97,14 +97,14 @@ class Decoders:
             process = DecoderProcess(self._preprocess, self._most_pixels)
             if len(jobs) == 1:
                 self._settle(jobs, [refusal])
-            else:  # it is not known which of them it was
+            else:  # which one was too much is not known: each is tried alone
                 for job in jobs:
                     job.alone = True
                 self._put_back(jobs)
         process.end()
 
     def _settle(self, jobs: Sequence[Job], results: Sequence[Decoded | Exception | None]) -> None:
-        """Hand results to who waits for them; None is for one that waits on."""
+        """Hand results to the requests that wait for them; None is for a job that was put back."""
 
         def settle() -> None:
             for job, result in zip(jobs, results, strict=True):
@@ -115,10 +115,10 @@ class Decoders:
             jobs[0].answer.get_loop().call_soon_threadsafe(settle)
 
     def _wanted(self, jobs: Sequence[Job]) -> bool:
-        return not self._closed and not all(job.left for job in jobs)
+        return not self._closed and not all(job.abandoned for job in jobs)
 
     def _next(self, only_quick: bool) -> list[Job]:
-        """Wait for work and return some: one image, or a few quick ones; none when all is closed."""
+        """Wait for jobs; return one, or a few quick ones, or none when the pool is closed."""
         with self._changed:
             while not self._closed:
                 if not only_quick and self._waiting[False]:
@@ -138,7 +138,7 @@ class Decoders:
         return jobs
 
     def _result(self, job: Job, about: dict[str, Any], raw: bytes) -> Decoded | Exception | None:
-        """Return what a process has found; None for what was not quick, and waits among the others from now on."""
+        """Return the result of a job; None if it was not quick after all, and waits among the others from now on."""
         if "error" in about:
             return RequestError(about["status"], about["error"])
         if not (about.get("large") and job.quick):
@@ -152,8 +152,8 @@ class Decoders:
     def _put_back(self, jobs: Sequence[Job]) -> None:
         with self._changed:
             for job in reversed(jobs):
-                if not job.left:
-                    self._waiting[job.quick].appendleft(job)  # they have waited already
+                if not job.abandoned:
+                    self._waiting[job.quick].appendleft(job)  # in front: they have waited already
             self._changed.notify_all()
 
 

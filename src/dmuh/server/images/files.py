@@ -1,4 +1,4 @@
-"""The files behind the catalogue, opened only where they belong, and small pictures of them."""
+"""ImageFiles: the image files of a catalogue, opened only below their folders, and their thumbnails."""
 
 import asyncio
 import os
@@ -12,8 +12,8 @@ from dmuh.errors import RequestError
 from dmuh.files import open_regular
 from dmuh.server.images.decoders import Decoders
 
-_KEPT = 2048  # thumbnails in memory, some 10 kB each
-_PART = 65_536  # bytes of a file that are read, and sent, at a time
+_CACHED = 2048  # thumbnails in memory, some 10 kB each
+_PART = 65_536  # bytes of a file that are read and sent at a time
 _GONE = "the file of this image is gone"
 _TYPES = {
     re.compile(rb"\xff\xd8\xff"): "image/jpeg",
@@ -27,9 +27,9 @@ _TYPES = {
 
 
 class ImageFile:
-    """An image file that is open, until it is closed: its length, media type, and a tag that changes with its content.
+    """An open image file: its length, media type, and a tag (ETag) that changes with its content.
 
-    It is read in parts, so that one who is slow to take them, or never does, costs little memory.
+    It is read in parts, so that a client that reads slowly, or never, costs little memory.
     """
 
     def __init__(self, file: Path, pool: ThreadPoolExecutor) -> None:
@@ -51,7 +51,7 @@ class ImageFile:
         return next((kind for pattern, kind in _TYPES.items() if pattern.match(start)), None)
 
     async def part(self, at: int) -> bytes:
-        """Return some of the bytes from a place on."""
+        """Return the next bytes from a position on."""
         wanted = min(_PART, self.length - at)
         part = await asyncio.get_running_loop().run_in_executor(self._pool, os.pread, self._handle, wanted, at)
         if not part:
@@ -82,7 +82,7 @@ class ImageFiles:
             raise
 
     async def thumbnail(self, row: Row, known: str) -> tuple[str, bytes | None]:
-        """Return the tag of an image, and a small picture of it, a WebP file; None if its tag is among those known."""
+        """Return the tag of an image, and its thumbnail, a WebP file; None if its tag is in `known`."""
         opened = await self.open(row)
         opened.close()
         if is_known(opened.tag, known):
@@ -92,19 +92,19 @@ class ImageFiles:
         if small is None:
             small = await self._decoders.thumbnail(opened.file, opened.length)
         self._thumbnails[key] = small
-        while len(self._thumbnails) > _KEPT:
+        while len(self._thumbnails) > _CACHED:
             self._thumbnails.popitem(last=False)
         return opened.tag, small
 
     def _open(self, row: Row) -> ImageFile:
-        """Open a file; one that is, or has become, a link out of its folder, or no file at all, is not opened."""
+        """Open a file; one that is gone, or has become a link out of its folder, is not opened."""
         folder = self._folders[row.added]
         try:
             file = (folder / os.fsdecode(row.path)).resolve()
             if not file.is_relative_to(folder):
                 raise RequestError(404, "the file of this image is not in its collection any more")
             opened = ImageFile(file, self._pool)
-        except (OSError, RuntimeError, ValueError) as error:  # links that go in circles, and names with a zero
+        except (OSError, RuntimeError, ValueError) as error:  # loops of links, and names with a zero byte
             raise RequestError(404, _GONE) from error
         if opened.kind is None:
             opened.close()
@@ -113,7 +113,7 @@ class ImageFiles:
 
 
 def _close_again(opening: "asyncio.Future[ImageFile]") -> None:
-    """Close a file that was opened for someone who has left."""
+    """Close a file whose request was cancelled while it was opened."""
     if opening.exception() is None:
         opening.result().close()
 

@@ -1,7 +1,7 @@
-"""What may be uploaded: files that are an image, whole, of a type that every browser shows, and nothing besides.
+"""Which files may be uploaded: one whole image, of a type that every browser shows, and nothing besides.
 
-The end of the image is found by its own format, so that a file that goes on behind it, a picture and an archive or a
-page at once, is refused. What is drawn in it is looked at later, when it is decoded.
+The end of the image is found from its format, so that a file which is an image and an archive or a web page at once is
+refused. Whether the pixels can be decoded is found later, in another process.
 """
 
 import io
@@ -14,15 +14,15 @@ from PIL import Image
 
 from dmuh.errors import RequestError
 
-_JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)  # that is not part of the picture's data
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)  # a marker, not a byte of the compressed pixels
 _NO_LENGTH = {0x01, *range(0xD0, 0xD9)}
-_SCANS = 100  # of a JPEG: each goes over the whole picture again; usual are ten
-_PARTS, _PART_BYTES = 4096, 200  # so many parts, and one more for so many bytes: a million tiny ones take many seconds
-_SIDE = 65_535  # pixels, as many as a JPEG can have: libraries keep tables by the row
+_SCANS = 100  # of a JPEG: each goes over all pixels again; ten are usual
+_PARTS, _PART_BYTES = 4096, 200  # parts of a file, and one more per so many bytes: a million take seconds
+_SIDE = 65_535  # pixels, the most of a JPEG: libraries allocate a table entry per row
 
 
 class Kind(NamedTuple):
-    """An image type: its name in Pillow, the suffix of its files, and where in a file the image ends, if it does."""
+    """An image type: its name in Pillow, the suffix of its files, and what finds the end of the image in a file."""
 
     name: str
     suffix: str
@@ -45,7 +45,7 @@ class Parts:
 
 
 def check_upload(content: bytes, most_pixels: int) -> tuple[Kind, int]:
-    """Return the type and the pixels of an uploaded image; whatever is not exactly one is refused with a sentence."""
+    """Return the type and the pixels of an uploaded image; anything else is refused with a sentence."""
     if not content:
         raise RequestError(400, "the upload is empty: send the image itself as the body of the request")
     kind = next((kind for start, kind in _STARTS.items() if start.match(content)), None)
@@ -66,7 +66,7 @@ def check_upload(content: bytes, most_pixels: int) -> tuple[Kind, int]:
 
 def _checked_size(content: bytes, kind: Kind, most_pixels: int) -> int:
     try:
-        with Image.open(io.BytesIO(content), formats=[kind.name]) as image:  # reads the head alone
+        with Image.open(io.BytesIO(content), formats=[kind.name]) as image:  # reads the header only
             width, height = image.size
     except Image.DecompressionBombError as error:
         raise RequestError(413, f"an image may have {most_pixels:,} pixels at most") from error
@@ -75,7 +75,7 @@ def _checked_size(content: bytes, kind: Kind, most_pixels: int) -> int:
     if width * height > most_pixels:
         raise RequestError(413, f"an image may have {most_pixels:,} pixels at most")
     if max(width, height) > _SIDE:
-        raise RequestError(413, f"an image may have {_SIDE:,} pixels a side at most, got {max(width, height):,}")
+        raise RequestError(413, f"an image may have {_SIDE:,} pixels per side at most, got {max(width, height):,}")
     return width * height
 
 
