@@ -296,6 +296,7 @@ def test_every_run_has_a_line_with_its_settings_and_what_was_measured(made, grid
         assert float(line["lr"]) == own.training.lr
         assert json.loads(line["config"])["training"]["epochs"] == 30
         assert re.fullmatch(r"python=\S+ dmuh=\S+ torch=\S+ .*", line["versions"])
+        assert re.fullmatch(r"\w+ \S+, \d+ cores", line["machine"])
         assert float(line["train_seconds"]) >= 0
         assert float(line["peak_memory_mb"]) > 10
         if not line["error"]:

@@ -23,11 +23,15 @@ from dmuh.datasets import DATASETS
 from dmuh.documents import file_digest, read_document, write_document
 from dmuh.errors import FormatError
 from dmuh.methods import METHODS
+from dmuh.protocols import PROTOCOLS
 from dmuh.report import experiment, figures
+from dmuh.report.benches import Part
 from dmuh.report.experiment import write_report
 from dmuh.report.markup import page, section
+from dmuh.report.summary import best_of, summary
 from dmuh.report.tables import ResultTable, html_table, latex, make_tables, markdown, row_name, tidy_csv
 from dmuh.runs import Run
+from extras import needs
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 
@@ -36,7 +40,7 @@ def line(method: str, bits: int, value: float | None, seed: int = 0, **more: obj
     """A line of results.csv, as far as tables read it; without a value the training went wrong."""
     known = {"dataset": "cifar10", "tables": "methods", "method": method, "bits": bits, "seed": seed}
     known["map"] = "" if value is None else f"{value:.6f}"
-    return {key: str(own) for key, own in (known | more).items()}
+    return {key: str(value) for key, value in (known | more).items()}
 
 
 def table_of(
@@ -113,7 +117,10 @@ def test_all_formats_say_the_same():
     table = table_of(SEEDS, published="cifar10")
     wanted = from_markdown(markdown(table))
     assert from_latex(latex(table)) == wanted
-    assert Cells(html_table(table)).rows == wanted
+    ours, paper = html_table(table).split("<details")
+    assert Cells(ours).rows == [row[:3] for row in wanted]
+    assert Cells(f"<details{paper}").rows == [[row[0], *row[3:]] for row in wanted if row[0] != "no_paper"]
+    assert "<details" not in html_table(table_of(SEEDS))
     head, *lines = csv.reader(io.StringIO(tidy_csv(table)))
     assert head == ["dataset", "method", "bits", "map", "std", "seeds", "published"]
     by_place = {(own[1], f"{own[2]} bits"): own for own in lines}
@@ -126,25 +133,100 @@ def test_all_formats_say_the_same():
             assert int(n) == {"–": 0, "0.600 ± 0.100": 3}.get(shown, 1)
 
 
+def over_seeds(method: str, *values: float | None) -> list[dict[str, str]]:
+    return [line(method, 12, value, seed) for seed, value in enumerate(values)]
+
+
+def bold_of(table: ResultTable) -> list[str]:
+    """The rows that are bold, which all formats agree on."""
+    texts = Cells(html_table(table)).bold
+    assert re.findall(r"\*\*(.*?)\*\*", markdown(table)) == texts
+    assert re.findall(r"\\textbf\{(.*?)\}", latex(table).replace(r"$\pm$", "±")) == texts
+    assert texts == [table.ours[row, 12].text for row in table.rows if row in table.bold(12)]
+    return [row for row in table.rows if row in table.bold(12)]
+
+
 @pytest.mark.parametrize(("values", "bold"), [
-    ({"dmuh": 0.61, "csq": 0.6}, ["0.610"]),
-    ({"dmuh": 0.6, "csq": 0.61, "itq": 0.1}, ["0.610"]),
-    ({"dmuh": 0.60004, "csq": 0.6, "itq": 0.5}, ["0.600", "0.600"]),
-    ({"dmuh": None, "csq": 0.2}, ["0.200"]),
-    ({"dmuh": 0.9}, []),
-    ({"dmuh": None, "csq": None}, []),
+    ({"dmuh": (0.60, 0.62), "csq": (0.50, 0.52), "itq": (0.1, 0.1)}, ["dmuh"]),  # beyond noise: alone
+    ({"dmuh": (0.60, 0.62), "csq": (0.58, 0.60), "itq": (0.1, 0.1)}, ["dmuh", "csq"]),  # 0.610 - 0.014 < 0.590 + 0.014
+    ({"dmuh": (0.58, 0.60), "csq": (0.60, 0.62), "itq": (0.1, 0.1)}, ["dmuh", "csq"]),
+    ({"dmuh": (0.60, 0.62), "csq": (0.54, 0.62), "itq": (0.1, 0.1)}, ["dmuh", "csq"]),  # by its own deviation
+    ({"dmuh": (0.602, 0.602), "csq": (0.6, 0.6), "itq": (0.1, 0.1)}, ["dmuh"]),
+    ({"dmuh": (0.6004, 0.6004), "csq": (0.6, 0.6), "itq": (0.1, 0.1)}, ["dmuh", "csq"]),  # they look the same
+    ({"dmuh": (0.60, 0.62), "csq": (0.58, 0.60)}, []),  # both lead: nothing stands out
+    ({"dmuh": (0.9, 0.9)}, []),
+    ({"dmuh": (0.61,), "csq": (0.6,), "itq": (0.1,)}, []),  # one seed says nothing
+    ({"dmuh": (0.61,), "csq": (0.5, 0.51), "itq": (0.1, 0.1)}, []),  # as does the best by one seed
+    ({"dmuh": (0.60, 0.62), "csq": (0.6,), "itq": (0.1,)}, ["dmuh", "csq"]),
+    ({"dmuh": (None, None), "csq": (0.2, 0.2), "itq": (0.1, 0.1)}, ["csq"]),
+    ({"dmuh": (None,), "csq": (None,)}, []),
 ])  # fmt: skip
-def test_the_best_of_a_length_is_bold_and_so_are_those_that_look_the_same(values, bold):
-    table = table_of([line(method, 12, value) for method, value in values.items()])
-    assert Cells(html_table(table)).bold == bold
-    assert re.findall(r"\*\*(.*?)\*\*", markdown(table)) == bold
-    assert re.findall(r"\\textbf\{(.*?)\}", latex(table)) == bold
+def test_within_noise_nothing_is_bold_alone(values, bold):
+    table = table_of([run for method, maps in values.items() for run in over_seeds(method, *maps)])
+    assert bold_of(table) == bold
 
 
-def test_the_best_of_several_seeds_is_bold_with_its_deviation():
-    table = table_of([line("dmuh", 12, 0.5), line("dmuh", 12, 0.7, 1), line("csq", 12, 0.4)])
-    assert Cells(html_table(table)).bold == ["0.600 ± 0.141"]
-    assert r"\textbf{0.600 $\pm$ 0.141}" in latex(table)
+LEAD, TIE, ONE = (
+    [*over_seeds("dmuh", 0.6, 0.62), *over_seeds("csq", *csq), *over_seeds("itq", 0.1, 0.1)]
+    for csq in ((0.5, 0.52), (0.58, 0.6), (0.7,))
+)
+
+
+@pytest.mark.parametrize(("lines", "sentence"), [
+    (LEAD, "dmuh, 0.610 ± 0.014 at 12 bits: its lead is beyond noise, the next is csq (0.510 ± 0.014)"),
+    (TIE, "dmuh, 0.610 ± 0.014 at 12 bits, but no lead beyond noise: csq could as well be first"),
+    (ONE, "csq, 0.700 at 12 bits, before dmuh (0.610 ± 0.014); one seed, so noise is not known"),
+    (LEAD[:2], "dmuh, 0.610 ± 0.014 at 12 bits, the only method"),
+    (over_seeds("dmuh", None), "no run has a result"),
+    ([run for k in range(7) for run in over_seeds(f"m{k}", 0.5 - k / 1000, 0.6 - k / 1000)],
+     "m0, 0.550 ± 0.071 at 12 bits, but no lead beyond noise: m1, m2, m3, m4 and 2 more could as well be first"),
+])  # fmt: skip
+def test_the_summary_says_what_is_best_and_whether_beyond_noise(lines, sentence):
+    assert best_of([table_of(lines[:1], "other"), table_of(lines)]) == sentence
+    assert best_of([table_of(lines, "other")]) == sentence
+
+
+def part(name: str, *more: dict[str, object]) -> Part:
+    """A part of a report with one line for each of these changes."""
+    usual = {"protocol": "", "backbone": "smallconv", "freeze": "none", "error": "", "train_seconds": 1800,
+             "peak_memory_mb": 1234, "versions": "python=3.11 torch=2.13", "machine": "Linux x86_64, 2 cores",
+             "config": {"protocol": {}}}  # fmt: skip
+    rows = []
+    for changes in more:
+        values = usual | changes
+        values["config"] = json.dumps(values["config"])
+        rows.append(line("dmuh", 12, 0.5) | {key: str(value) for key, value in values.items()})
+    return Part(Path(name), name, rows, [table_of(rows)])
+
+
+def test_the_summary_says_in_five_lines_what_was_run():
+    told = summary([part("first", {}, {"seed": 1, "bits": 24})])
+    assert {title: sentences for title, sentences in told.items() if title != "Best"} == {
+        "Runs": {"": "2 runs of 1 method, none failed; 1.0 hours of training, at most 1.2 GB of memory per run"},
+        "Codes": {"": "12 and 24 bits; seeds 0 and 1"},
+        "Protocol": {"": f"{PROTOCOLS['cifar10'].about}; network smallconv, all of it trains"},
+        "Machine": {"": "Linux x86_64, 2 cores; python 3.11, torch 2.13"},
+    }
+    assert list(told) == ["Best", "Runs", "Codes", "Protocol", "Machine"]
+    assert list(told["Best"]) == ["first"]
+
+
+def test_the_summary_names_the_parts_that_differ():
+    noisy = {"dataset": "csv", "freeze": "stage3", "error": "collapsed", "config": {"protocol": {"label_noise": 0.3}}}
+    old = {"versions": "python=3.11", "machine": "", "freeze": "all"}
+    told = summary([part("a", {}, {"seed": 1}), part("b", noisy), part("c", old), part("d", old)])
+    assert list(told["Best"]) == ["a", "b", "c", "d"]
+    assert told["Runs"][""].startswith("5 runs of 1 method, 1 failed")
+    assert told["Codes"][""] == "12 bits; seeds 0 and 1 (a); seed 0 (b, c and d)"
+    assert told["Protocol"][""].split("; ") == [
+        f"{PROTOCOLS['cifar10'].about} (a, c and d)",
+        f"{PROTOCOLS['stratified'].about} (b)",
+        "label_noise = 0.3 (b)",
+        "network smallconv, all of it trains (a)",
+        "network smallconv, frozen up to stage3 (b)",
+        "network smallconv, frozen (c and d)",
+    ]
+    assert told["Machine"][""] == "Linux x86_64, 2 cores; python 3.11, torch 2.13; python 3.11"
 
 
 @pytest.mark.parametrize(("value", "name"), [("50", "50"), ("50.0", "50"), ("0.20", "0.2"), ("crop+flip", "crop+flip")])
@@ -293,7 +375,7 @@ def test_every_picture_opens(report):
 def test_the_page_needs_nothing_from_outside(report):
     text = (report / "index.html").read_text()
     assert "http" not in text
-    assert not re.search(r'(src|href|srcset)="(?!data:)', text)
+    assert not re.search(r'(src|href|srcset)="(?!data:|#)', text)
     assert "@import" not in text
     assert text.count("data:image/svg+xml") == 2 * len(COMPARED + STUDIED)
     assert text.count('<figure class="tile') == 2 * 12
@@ -302,13 +384,88 @@ def test_the_page_needs_nothing_from_outside(report):
 def test_the_page_sums_up_the_bench_and_escapes_its_words(report):
     text = (report / "index.html").read_text()
     assert "<title>Results &lt;&amp; more&gt;</title>" in text
-    assert "-features: Methods &amp; more</h2>" in text
-    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text))
-    assert facts == {"runs": "17", "failed": "1", "data sets": "2", "methods": "4", "seeds": "2",
-                     "training time": facts["training time"]}  # fmt: skip
+    assert "<h3>Methods &amp; more</h3>" in text
+    lines = dict(re.findall(r"<div><dt>(.*?)</dt>(.*?)</div>", text))
+    assert list(lines) == ["Best", "Runs", "Codes", "Protocol", "Machine"]
+    assert re.findall(r"<dd><b>(.*?)</b>: (\w+), ", lines["Best"])[1][0] == "small-mnist5k"
+    assert "17 runs of 4 methods, 1 failed" in lines["Runs"]
+    assert "8 and 12 bits; seeds 0 and 1 (small-features); seed 0 (small-mnist5k)" in lines["Codes"]
+    assert "train = 20.0, tuning = 0.6 (small-mnist5k)" in lines["Protocol"]
+    assert re.search(r"\w+ \w+, \d+ cores; python 3", lines["Machine"])
     assert "over 2 seeds" in text
-    assert "One seed;" in text
-    assert "what the paper reports on cifar10" in text
+    assert "One seed: noise is not known, so nothing is bold." in text
+    assert "What the paper reports on cifar10" in text
+
+
+class Page(HTMLParser):
+    """What of a page links lead to, its links, and what it folds."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.folded: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        self.ids += [named["id"]] if "id" in named else []
+        self.links += [named["href"]] if "href" in named else []
+        self.folded += [named["id"]] if tag == "details" and "id" in named and "open" not in named else []
+
+
+def test_the_contents_lead_to_every_table_and_figure(report):
+    page = Page((report / "index.html").read_text())
+    assert len(set(page.ids)) == len(page.ids)
+    assert len(page.links) == len(list(report.glob("tables/*.md"))) + len(COMPARED + STUDIED)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def test_figures_that_the_paper_has_are_folded(report):
+    folded = Page((report / "index.html").read_text()).folded
+    assert {name.partition("-figure-")[2] for name in folded} == {
+        "precision-recall", "precision-at-k", "curves", "two-bits"
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser, if the machine has one."""
+    needs("playwright", "dev")
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("no Chromium is installed: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_switch_shows_one_data_set_or_all(report, browser, scripts):
+    page = browser.new_page(java_script_enabled=scripts)
+    page.goto(f"file://{report / 'index.html'}")
+
+    def shown() -> list[str]:
+        return page.locator("article > h2:visible").all_inner_texts()
+
+    assert shown() == ["small-features"]
+    assert page.locator(".contents h3:visible").count() == 1
+    for choice, parts in (("small-mnist5k", ["small-mnist5k"]), ("all", ["small-features", "small-mnist5k"])):
+        page.locator("fieldset").get_by_text(choice, exact=True).click()
+        assert shown() == parts
+    page.close()
+
+
+def test_a_link_shows_what_is_switched_off_and_opens_what_is_folded(report, browser):
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"file://{report / 'index.html'}#small-mnist5k-figure-two-bits")
+    assert page.get_by_text("Most uncertain").is_visible()
+    assert page.locator("article:visible").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390  # nothing makes a telephone scroll sideways
+    page.close()
 
 
 def test_the_tables_have_the_results(report, bench):
@@ -362,7 +519,7 @@ def test_images_that_are_gone_or_others_by_now_are_not_shown(studied, photos, tm
     write_report([studied], tmp_path / "out")
     assert "are not shown" in caplog.text
     text = (tmp_path / "out" / "index.html").read_text()
-    assert "two bits over the epochs" in text
+    assert "Two bits over the epochs" in text
     assert '<figure class="tile' not in text
 
 
@@ -387,7 +544,7 @@ def test_several_benches_are_one_page(bench, tmp_path):
     ]
     text = Path(told["page"]).read_text()
     assert text.count("<table>") == 2
-    assert "<dt>runs</dt><dd>4</dd>" in text
+    assert "<dd>4 runs of" in text
     assert "<h1>Results</h1>" in text
 
 
@@ -411,7 +568,7 @@ def test_a_bench_without_a_finished_run_gives_a_page(bench, tmp_path):
         write_report([bench], tmp_path / "out")
     seal(bench, read_document(bench / "tables.json", "dmuh tables")["tables"])
     write_report([bench], tmp_path / "out")
-    assert "<dt>runs</dt><dd>0</dd>" in (tmp_path / "out" / "index.html").read_text()
+    assert "<dt>Runs</dt><dd>none is done</dd>" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_folder_that_is_no_bench_is_one_sentence(tmp_path):

@@ -1,4 +1,4 @@
-"""Grids of runs: the whole experiment from one file, broken off and gone on with at any moment."""
+"""Grids of runs: the whole experiment from one file, interrupted and resumed at any moment."""
 
 from dmuh.bench.grid import Cell, Grid, Table, read_grid
 from dmuh.bench.results import RESULTS

@@ -71,13 +71,13 @@ def _forget_peak_memory() -> None:
     """Begin a new measurement of the peak, without what earlier runs of this process left, where the system can."""
     gc.collect()
     give_freed_memory_back()
-    own = Path("/proc/self/clear_refs")
-    if own.exists():
-        own.write_text("5")
+    file = Path("/proc/self/clear_refs")
+    if file.exists():
+        file.write_text("5")
 
 
 def _peak_memory() -> float:
-    """Return the most memory this process held since it was forgotten, in MB."""
+    """Return the most memory that this process had since `_forget_peak_memory`, in MB."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

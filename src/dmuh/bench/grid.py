@@ -3,7 +3,7 @@
     [settings]              what all runs share
     dataset = "cifar10"
 
-    [methods.dpsh]          what the runs of one method have of their own
+    [methods.dpsh]          what only the runs of one method have
     eta = 10.0
 
     [[table]]               a table of results: lists are axes, and its runs are all their combinations
@@ -36,7 +36,7 @@ _PLACE = ("data", "device", "workers")  # settings that say where a run is made,
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its name, what varies in it, in the order of the file, a title, and what of the paper it is beside."""
+    """One table: its name, what varies in it, in the order of the file, its title, and the paper's data set beside."""
 
     name: str
     axes: dict[str, list[Any]]
@@ -63,15 +63,24 @@ class Cell:
     def name(self) -> str:
         """The name of its folder: what it is in words, and a digest of all settings."""
         digest = hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode()).hexdigest()[:8]
-        own = self.config
-        return f"{own.data.dataset}-{own.method}-{own.network.bits}-{own.training.seed}-{digest}"
+        config = self.config
+        return f"{config.data.dataset}-{config.method}-{config.network.bits}-{config.training.seed}-{digest}"
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Return all settings by section but those that say where the run is made; a file of weights is its name."""
-        sections = self.config.to_dict()
-        kept = {s: {k: v for k, v in own.items() if k not in _PLACE} for s, own in sections.items()}
-        kept["network"]["weights"] = Path(kept["network"]["weights"]).name
-        return kept
+        sections = {
+            name: {key: value for key, value in section.items() if key not in _PLACE}
+            for name, section in self.config.to_dict().items()
+        }
+        sections["network"]["weights"] = Path(sections["network"]["weights"]).name
+        return sections
+
+    def merged(self, other: "Cell | None") -> "Cell":
+        """Return this run as one with another of the same settings, which an earlier table has, if there is one."""
+        if other is None:
+            return self
+        tables = tuple(dict.fromkeys((*other.tables, *self.tables)))
+        return Cell(other.config, other.preset, tables, other.study or self.study)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,26 @@ class Grid:
 
 def read_grid(path: Path, overrides: Mapping[str, Any]) -> Grid:
     """Read a grid; `overrides` are settings that all its runs take, whatever the file says."""
+    shared, methods, sections = _read_sections(path)
+    cells: dict[str, Cell] = {}
+    tables: list[Table] = []
+    for number, section in enumerate(sections, start=1):
+        if not isinstance(section, dict):
+            raise ConfigError(f"{path}, table {number} must be a section, got {section!r}")
+        try:
+            table = _table(dict(section), number)
+            for cell in _cells(table, dict(section), shared, methods, overrides):
+                cells[cell.name] = cell.merged(cells.get(cell.name))
+        except ConfigError as error:
+            raise ConfigError(f"{path}, table {number}: {error}") from error
+        if table.name in [other.name for other in tables]:
+            raise ConfigError(f"{path} has two tables named {table.name}")
+        tables.append(table)
+    return Grid(list(cells.values()), tables)
+
+
+def _read_sections(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]], list[Any]]:
+    """Return what the file of a grid says: the settings of all runs, those of each method, and its tables."""
     try:
         file = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -104,25 +133,7 @@ def read_grid(path: Path, overrides: Mapping[str, Any]) -> Grid:
     for name in methods:
         if name not in METHODS:
             raise ConfigError(f"{path}: {unknown('method', name, METHODS)}")
-    cells: dict[str, Cell] = {}
-    read: list[Table] = []
-    for number, table in enumerate(tables, start=1):
-        if not isinstance(table, dict):
-            raise ConfigError(f"{path}, table {number} must be a section, got {table!r}")
-        try:
-            own = _table(dict(table), number)
-            for cell in _cells(own, dict(table), shared, methods, overrides):
-                known = cells.get(cell.name)
-                if known is not None:
-                    names = (*known.tables, *(name for name in cell.tables if name not in known.tables))
-                    cell = Cell(known.config, known.preset, names, known.study or cell.study)
-                cells[cell.name] = cell
-        except ConfigError as error:
-            raise ConfigError(f"{path}, table {number}: {error}") from error
-        if own.name in [other.name for other in read]:
-            raise ConfigError(f"{path} has two tables named {own.name}")
-        read.append(own)
-    return Grid(list(cells.values()), read)
+    return shared, methods, tables
 
 
 def _table(table: dict[str, Any], number: int) -> Table:
@@ -156,10 +167,10 @@ def _cells(
         given.pop(key, None)
     cells = []
     for values in itertools.product(*table.axes.values()):
-        own = given | dict(zip(table.axes, values, strict=True))
-        method = str(({"method": "dmuh"} | dict(shared) | own | dict(overrides))["method"])
+        settings = given | dict(zip(table.axes, values, strict=True))
+        method = str(({"method": "dmuh"} | dict(shared) | settings | dict(overrides))["method"])
         taken = preset if method in METHODS and preset in METHODS[method].presets else ""
-        config = configure(shared, by_method.get(method, {}), own, overrides, preset=taken)
+        config = configure(shared, by_method.get(method, {}), settings, overrides, preset=taken)
         cells.append(Cell(config, taken, (table.name,), study))
     if preset and not any(cell.preset for cell in cells):
         raise ConfigError(unknown("preset", preset, {name for cell in cells for name in _presets(cell)}))

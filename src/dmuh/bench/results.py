@@ -1,4 +1,4 @@
-"""The results of a grid as one tidy table: a line for every run."""
+"""The results of a grid as one tidy table: one line per run."""
 
 import csv
 import hashlib
@@ -17,6 +17,7 @@ RESULTS, TABLES = "results.csv", "tables.json"
 _KIND = "dmuh tables"
 _SHOWN = ("dataset", "protocol", "backbone", "freeze", "method", "bits", "seed")
 _MEASURED = ("map", "precision_within_radius", "train_map", "validation_map")
+_MADE_BY = ("versions", "machine")
 _SPENT = ("train_seconds", "peak_memory_mb")
 
 
@@ -24,10 +25,10 @@ def write_results(grid: Grid, out: Path) -> None:
     """Write `out/results.csv` from the folders of the runs that are done, in the order of the grid, and its tables.
 
     Columns: the run's folder, its tables, its main settings, whatever else varies in a table, what was measured, the
-    split, versions, all settings as JSON, and what it cost. An error stands in place of figures.
+    split, versions and machine, all settings as JSON, and what it cost. An error stands in place of figures.
     """
     varied = {key: None for table in grid.tables for key in table.axes if key not in _SHOWN}
-    columns = ["run", "tables", *_SHOWN, "preset", *varied, *_MEASURED, "error", "split", "versions", "config", *_SPENT]
+    columns = ["run", "tables", *_SHOWN, "preset", *varied, *_MEASURED, "error", "split", *_MADE_BY, "config", *_SPENT]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -44,7 +45,7 @@ def write_results(grid: Grid, out: Path) -> None:
 
 def _row(cell: Cell, folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
     sections = cell.settings()
-    settings = {key: value for own in sections.values() for key, value in own.items()}
+    settings = {key: value for section in sections.values() for key, value in section.items()}
     run = Run(folder)
     measured = {key: f"{summary[key]:.6f}" for key in _MEASURED if summary.get(key) is not None}
     environment = run.environment()
@@ -59,6 +60,7 @@ def _row(cell: Cell, folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
             "preset": cell.preset,
             "split": run.evaluation()["split"] if "map" in summary else "",
             "versions": " ".join(f"{name}={version}" for name, version in versions.items()),
+            "machine": f"{environment['platform']}, {environment['cores']} cores",
             "config": json.dumps(sections, sort_keys=True),
         }
     )

@@ -1,4 +1,4 @@
-"""A grid of runs, made by worker processes; what is done is left alone, what was broken off goes on."""
+"""A grid of runs, made by worker processes; what is done is left alone, what was interrupted goes on."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait

@@ -38,60 +38,66 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
         network, dataset, split.query, keep=config.network.freeze == "all", mirrored=split.query[:0],
         reading=Reading.by(config),
     ) as inputs:  # fmt: skip
-        seen = compute_outputs(network, source, inputs, split.query)
-    precision = np.array(run.evaluation()["average_precision"])  # of the queries that could be read, as `seen` are
-    predictors: dict[str, Floats] = {"margin": -np.abs(seen.outputs)}
-    if seen.uncertainty is not None:
-        predictors["uncertainty"] = seen.uncertainty
+        queries = compute_outputs(network, source, inputs, split.query)
+    precision = np.array(run.evaluation()["average_precision"])  # of the queries that could be read, as `queries` are
+    predictors: dict[str, Floats] = {"margin": -np.abs(queries.outputs)}
+    if queries.uncertainty is not None:
+        predictors["uncertainty"] = queries.uncertainty
     found: dict[str, Any] = {
         "images": {name: _of_images(values.mean(axis=1), precision) for name, values in predictors.items()}
     }
-    if seen.uncertainty is not None:
-        found["u"] = {
-            "percentiles": list(_PERCENTILES),
-            "bits": np.percentile(seen.uncertainty, _PERCENTILES).tolist(),
-            "images": np.percentile(seen.uncertainty.mean(axis=1), _PERCENTILES).tolist(),
-        }
-        found["scatter"] = {
-            "uncertainty": seen.uncertainty.mean(axis=1).tolist(),
-            "average_precision": precision.tolist(),
-        }
+    if queries.uncertainty is not None:
+        found |= _distribution(queries.uncertainty, precision)
     if dataset.vectors is None:
-        flips = _flips(network, dataset, seen.positions, seen.outputs >= 0)  # (queries, n_bits)
+        flips = _flips(network, dataset, queries.positions, queries.outputs >= 0)  # (queries, n_bits)
         found["bits"] = {name: _of_bits(values, flips) for name, values in predictors.items()}
         found["flip_rate"] = float(flips.mean())
     return found
 
 
-def _of_images(unsure: Floats, precision: Floats) -> dict[str, float]:
-    order = np.argsort(unsure, kind="stable")
+def _distribution(uncertainty: Floats, precision: Floats) -> dict[str, Any]:
+    """Return the percentiles of uncertainty (queries, n_bits), and that of each query beside its precision."""
+    of_images = uncertainty.mean(axis=1)
+    return {
+        "u": {
+            "percentiles": list(_PERCENTILES),
+            "bits": np.percentile(uncertainty, _PERCENTILES).tolist(),
+            "images": np.percentile(of_images, _PERCENTILES).tolist(),
+        },
+        "scatter": {"uncertainty": of_images.tolist(), "average_precision": precision.tolist()},
+    }
+
+
+def _of_images(uncertainty: Floats, precision: Floats) -> dict[str, float]:
+    order = np.argsort(uncertainty, kind="stable")
     half = len(order) // 2
     return {
-        "rank_correlation": _rank_correlation(unsure, precision),
+        "rank_correlation": _rank_correlation(uncertainty, precision),
         "map_of_certain_half": float(precision[order[:half]].mean()),
         "map_of_other_half": float(precision[order[half:]].mean()),
     }
 
 
-def _of_bits(unsure: Floats, flips: Floats) -> dict[str, Any]:
-    values, rates = unsure.ravel(), flips.ravel()
+def _of_bits(uncertainty: Floats, flips: Floats) -> dict[str, Any]:
+    values, rates = uncertainty.ravel(), flips.ravel()
     tenths = np.array_split(np.argsort(values, kind="stable"), _BINS)
-    return {"auc": area_under_curve(values, rates), "flip_rate_by_tenth": [float(rates[own].mean()) for own in tenths]}
+    by_tenth = [float(rates[tenth].mean()) for tenth in tenths]
+    return {"auc": area_under_curve(values, rates), "flip_rate_by_tenth": by_tenth}
 
 
 def area_under_curve(score: Floats, share: Floats) -> float:
-    """Return the chance that of a flipped and a kept bit the flipped one scores higher, ties counting half.
+    """Return the chance that of a flipped and an unflipped bit the flipped one scores higher, ties counting half.
 
     score  (n,) of each bit
-    share  (n,) of the shifts that flip it: it stands among the flipped with that weight, among the kept with the rest
+    share  (n,) of the shifts that flip it: it stands among the flipped with that weight, among the others with the rest
     """
     order = np.argsort(score, kind="stable")
     _, first = np.unique(score[order], return_index=True)
     flipped = np.add.reduceat(share[order], first)
-    kept = np.add.reduceat(1 - share[order], first)
-    below = np.cumsum(kept) - kept
-    total = float(flipped.sum() * kept.sum())
-    return float((flipped * (below + kept / 2)).sum()) / total if total else float("nan")
+    unflipped = np.add.reduceat(1 - share[order], first)
+    below = np.cumsum(unflipped) - unflipped
+    total = float(flipped.sum() * unflipped.sum())
+    return float((flipped * (below + unflipped / 2)).sum()) / total if total else float("nan")
 
 
 def _rank_correlation(a: Floats, b: Floats) -> float:
@@ -101,7 +107,7 @@ def _rank_correlation(a: Floats, b: Floats) -> float:
 
 
 def _flips(network: HashNetwork, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:
-    """Return the share (n, n_bits) of small shifts of each image, one a direction, that flip each bit."""
+    """Return the share (n, n_bits) of small shifts of each image, one per direction, that flip each bit."""
     on_cpu = network.device.type == "cpu"
     runner = OnnxNetwork(to_onnx(WholeNetwork(network, None))) if on_cpu else TorchNetwork(network, None)
     side = network.backbone.preprocess.size

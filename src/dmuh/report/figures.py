@@ -86,8 +86,8 @@ def map_curves(metrics: Metrics, test_map: float | None = None) -> Drawing:
             label="training images",
         )
         if "validation_map" in measured[0]:
-            held_out = _column(measured, "validation_map")
-            axes.plot(_column(measured, "epoch"), held_out, color=BLUE, label="held-out images")
+            maps = _column(measured, "validation_map")
+            axes.plot(_column(measured, "epoch"), maps, color=BLUE, label="held-out images")
         if test_map is not None:
             axes.axhline(test_map, color=ORANGE, linestyle=":", label=f"test queries, at the end: {test_map:.4f}")
         axes.set_ylim(0, 1.02)
@@ -149,23 +149,23 @@ def training_compared(runs: Mapping[str, Metrics], test_maps: Mapping[str, float
 
 
 def map_by_row(figures: Mapping[str, tuple[float, float | None]], title: str) -> Drawing:
-    """Draw MAP with its deviation over seeds, a line a row, the best at the top."""
+    """Draw MAP with its deviation over seeds, one line per row, the best at the top."""
     ordered = sorted(figures.items(), key=lambda item: item[1][0])
 
     def plot(figure: Figure) -> None:
         axes = _axes(figure, "MAP", "", title)
         for place, (name, (mean, deviation)) in enumerate(ordered):
-            own = name.split(",")[0].startswith("dmuh")
-            colour = ORANGE if own else BLUE
-            axes.errorbar(mean, place, xerr=deviation, color=colour, marker="D" if own else "o", capsize=3)
+            is_dmuh = name.split(",")[0].startswith("dmuh")
+            colour, marker = (ORANGE, "D") if is_dmuh else (BLUE, "o")
+            axes.errorbar(mean, place, xerr=deviation, color=colour, marker=marker, capsize=3)
         axes.set_yticks(range(len(ordered)), [name for name, _ in ordered])
 
     return draw(plot, f"{title}: from {ordered[-1][0]} to {ordered[0][0]}", height=0.9 + 0.26 * len(ordered))
 
 
-def precision_by_uncertainty(unsure: Sequence[float], precision: Sequence[float]) -> Drawing:
+def precision_by_uncertainty(uncertainty: Sequence[float], precision: Sequence[float]) -> Drawing:
     """Draw each query's average precision over the rank of its uncertainty, and the mean of every tenth."""
-    order = np.argsort(np.asarray(unsure), kind="stable")
+    order = np.argsort(np.asarray(uncertainty), kind="stable")
     values = np.asarray(precision)[order]
     tenths = np.array_split(np.arange(len(values)), min(10, len(values)))
     share = 100 * (np.arange(len(values)) + 0.5) / len(values)
@@ -173,8 +173,8 @@ def precision_by_uncertainty(unsure: Sequence[float], precision: Sequence[float]
     def plot(figure: Figure) -> None:
         axes = _axes(figure, "percentile of the image's uncertainty", "average precision", "Uncertainty and errors")
         axes.plot(share, values, ".", color="#8C8C8C", markersize=2, alpha=0.5, label="a query")
-        means = [float(values[own].mean()) for own in tenths]
-        axes.plot([float(share[own].mean()) for own in tenths], means, "o-", color=BLUE, label="mean of a tenth")
+        means = [float(values[tenth].mean()) for tenth in tenths]
+        axes.plot([float(share[tenth].mean()) for tenth in tenths], means, "o-", color=BLUE, label="mean of a tenth")
         axes.set_ylim(0, 1.02)
         figure.legend(loc="outside lower center", ncols=2)
 
@@ -205,8 +205,8 @@ def two_bits(trace: Sequence[dict[str, Any]]) -> Drawing:
     """
     outputs = np.array([line["outputs"] for line in trace])  # (epochs, images, bits)
     steps = np.abs(np.diff(outputs, axis=0, prepend=outputs[:1]))
-    unsure = np.array([line["uncertainty"] for line in trace]) if "uncertainty" in trace[0] else steps
-    late = unsure[len(unsure) // 2 :].mean(axis=0)  # (images, bits)
+    uncertainty = np.array([line["uncertainty"] for line in trace]) if "uncertainty" in trace[0] else steps
+    late = uncertainty[len(uncertainty) // 2 :].mean(axis=0)  # (images, bits)
     chosen = {
         "uncertain": np.unravel_index(int(late.argmax()), late.shape),
         "certain": np.unravel_index(int(late.argmin()), late.shape),

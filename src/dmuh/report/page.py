@@ -30,11 +30,11 @@ def write_run_page(run: Run, dataset: Dataset, query: Codes, database: Codes, pa
     sections = [
         _header(about, copied, evaluation, metrics, dataset),
         section(
-            "Asking the index",
+            "Queries and what they find",
             "Each row is a query (left) and its nearest images. The number is the Hamming distance: how many of the "
             f"{database.n_bits} bits differ. ✓ shares a label with the query, ✗ does not. The last two rows are "
             "the queries with the lowest average precision.",
-            _answers(dataset, query, database, np.array(evaluation["average_precision"])),
+            _nearest_images(dataset, query, database, np.array(evaluation["average_precision"])),
         ),
         section(
             "How it learned",
@@ -67,7 +67,7 @@ def _header(
         "MAP": f"{evaluation['map']:.4f}",
         "bits": str(evaluation["n_bits"]),
         "queries": f"{evaluation['n_queries']:,}",
-        "images searched": f"{evaluation['n_database']:,}",
+        "images in the database": f"{evaluation['n_database']:,}",
         "size of all codes": f"{size / 1000:,.0f} kB",
         "precision@10": f"{evaluation['precision_at']['10']:.4f}",
         f"precision, radius {evaluation['radius']}": f"{evaluation['precision_within_radius']:.4f}",
@@ -83,7 +83,7 @@ def _header(
     )
 
 
-def _answers(dataset: Dataset, query: Codes, database: Codes, precision: NDArray[np.float64]) -> str:
+def _nearest_images(dataset: Dataset, query: Codes, database: Codes, precision: NDArray[np.float64]) -> str:
     """Show rows of queries and their nearest images: some spread over the queries, then the two worst."""
     worst = np.argsort(precision, kind="stable")[:2]
     others = np.setdiff1d(np.arange(len(query)), worst)
@@ -93,10 +93,10 @@ def _answers(dataset: Dataset, query: Codes, database: Codes, precision: NDArray
     matches = index.search(query[np.array(rows)], _NEAREST)
     lines = []
     for row, distances, ids in zip(rows, matches.distances, matches.ids, strict=True):
-        asking = int(query.ids[row])
-        cells = [_tile(dataset, asking, f"AP {precision[row]:.2f}", "query")]
+        image = int(query.ids[row])
+        cells = [_tile(dataset, image, f"AP {precision[row]:.2f}", "query")]
         for distance, position in zip(distances.tolist(), ids.tolist(), strict=True):
-            right = bool((dataset.labels[asking] & dataset.labels[position]).any())
+            right = bool((dataset.labels[image] & dataset.labels[position]).any())
             cells.append(_tile(dataset, position, f"{'✓' if right else '✗'} {distance}", "right" if right else "wrong"))
         lines.append(f'<div class="row">{"".join(cells)}</div>')
     return f'<div class="rows">{"".join(lines)}</div>'
@@ -106,26 +106,26 @@ def _uncertain_images(
     about: dict[str, Any], dataset: Dataset, query: Codes, database: Codes, evaluation: dict[str, Any]
 ) -> str:
     """Show the least and the most uncertain images of the database (the paper's Fig. 1, bottom)."""
-    unsure, asked = database.image_uncertainty, query.image_uncertainty
-    if unsure is None or asked is None:
+    uncertainty, of_queries = database.image_uncertainty, query.image_uncertainty
+    if uncertainty is None or of_queries is None:
         return ""
-    order = np.argsort(unsure, kind="stable")
+    order = np.argsort(uncertainty, kind="stable")
     precision = np.array(evaluation["average_precision"])
-    sure = np.argsort(asked, kind="stable")
-    half = len(sure) // 2
+    certain_first = np.argsort(of_queries, kind="stable")
+    half = len(certain_first) // 2
     if about.get("uncertainty") == "margin":
         meaning = "1 / (1 + |h|), h being the output whose sign is the bit"
     else:
         meaning = "the distance between the network's output and its momentum copy's"
     blocks = []
     for title, rows in (("Least uncertain", order[:_EXTREMES]), ("Most uncertain", order[::-1][:_EXTREMES])):
-        tiles = "".join(_tile(dataset, int(database.ids[i]), f"{unsure[i]:.4f}", "plain") for i in rows)
+        tiles = "".join(_tile(dataset, int(database.ids[i]), f"{uncertainty[i]:.4f}", "plain") for i in rows)
         blocks.append(f'<h3>{title}</h3><div class="row wrap">{tiles}</div>')
     return section(
         "Where it is unsure",
         f"The uncertainty of an image is the mean over its bits of {meaning}. MAP of the "
-        f"more certain half of the queries is {precision[sure[:half]].mean():.4f}, of the other half "
-        f"{precision[sure[half:]].mean():.4f}.",
+        f"more certain half of the queries is {precision[certain_first[:half]].mean():.4f}, of the other half "
+        f"{precision[certain_first[half:]].mean():.4f}.",
         "".join(blocks),
     )
 

@@ -1,4 +1,4 @@
-"""Tables of results: MAP by row and code length, with the paper's figures beside, as Markdown, LaTeX, CSV and HTML."""
+"""Tables of results: MAP by row and code length, with what the paper reports, as Markdown, LaTeX, CSV and HTML."""
 
 import csv
 import html
@@ -24,8 +24,8 @@ _LATEX = str.maketrans(
 
 
 @dataclass(frozen=True)
-class Figure:
-    """The mean over seeds, their standard deviation (None for one seed), how many, and what the paper reports."""
+class SeedMean:
+    """The mean over `n` seeds and their standard deviation, None for one seed."""
 
     mean: float
     deviation: float | None
@@ -33,13 +33,19 @@ class Figure:
 
     @property
     def text(self) -> str:
-        """The figure as it stands in a table."""
+        """The mean as it stands in a table."""
         return f"{self.mean:.3f}" + ("" if self.deviation is None else f" ± {self.deviation:.3f}")
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """The lowest and the highest value within a standard deviation, as it is shown: in thousandths."""
+        middle, around = round(1000 * self.mean), round(1000 * (self.deviation or 0.0))
+        return middle - around, middle + around
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table: rows by name, code lengths, our figures and the paper's; what failed or is not done has none."""
+    """A table: rows by name, code lengths, our means and the paper's; what failed or is not done has none."""
 
     name: str
     title: str
@@ -47,19 +53,31 @@ class ResultTable:
     dataset: str
     bits: list[int]
     rows: list[str]
-    ours: dict[tuple[str, int], Figure]
+    ours: dict[tuple[str, int], SeedMean]
     published: dict[tuple[str, int], float]
     published_name: str
 
-    def best(self, bits: int) -> float | None:
-        """Return the highest mean of a code length, as it is shown."""
-        found = [round(self.ours[row, bits].mean, 3) for row in self.rows if (row, bits) in self.ours]
-        return max(found, default=None)
+    def ranked(self, bits: int) -> list[str]:
+        """Return the rows that have a mean at this code length, the highest first."""
+        found = [row for row in self.rows if (row, bits) in self.ours]
+        return sorted(found, key=lambda row: -self.ours[row, bits].mean)
 
-    def is_best(self, row: str, bits: int) -> bool:
-        """Say whether a figure is to be set in bold."""
-        own = self.ours.get((row, bits))
-        return own is not None and len(self.rows) > 1 and round(own.mean, 3) == self.best(bits)
+    def leaders(self, bits: int) -> list[str]:
+        """Return the row with the highest mean and all that are within noise of it, the highest first.
+
+        Two rows are within noise of one another when their intervals, mean ± standard deviation over seeds, overlap.
+        None leads where the highest mean is of one seed: nobody knows its noise.
+        """
+        ranked = self.ranked(bits)
+        if not ranked or self.ours[ranked[0], bits].deviation is None:
+            return []
+        lowest, _ = self.ours[ranked[0], bits].interval
+        return [row for row in ranked if self.ours[row, bits].interval[1] >= lowest]
+
+    def bold(self, bits: int) -> set[str]:
+        """Return the rows whose mean is set in bold: those that lead, unless all of them do."""
+        leaders = self.leaders(bits)
+        return set() if len(leaders) == len(self.ranked(bits)) else set(leaders)
 
 
 def read_results(folder: Path) -> tuple[list[Row], list[dict[str, Any]]]:
@@ -79,10 +97,10 @@ def make_tables(rows: Sequence[Row], tables: Sequence[dict[str, Any]]) -> list[R
     """Return a table for every data set of every table of the bench."""
     made = []
     for about in tables:
-        own = [row for row in rows if about["name"] in row["tables"].split(";")]
+        inside = [row for row in rows if about["name"] in row["tables"].split(";")]
         made += [
-            _table(about, dataset, [row for row in own if row["dataset"] == dataset])
-            for dataset in dict.fromkeys(row["dataset"] for row in own)
+            _table(about, dataset, [row for row in inside if row["dataset"] == dataset])
+            for dataset in dict.fromkeys(row["dataset"] for row in inside)
         ]
     return made
 
@@ -100,10 +118,10 @@ def _table(about: dict[str, Any], dataset: str, rows: Sequence[Row]) -> ResultTa
     bits = sorted({int(row["bits"]) for row in rows})
     published = _published(about["name"], about["published"])
     ours = {
-        key: Figure(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+        key: SeedMean(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
         for key, values in found.items()
     }
-    kept = {key: value for key, value in published.items() if names.get(key[0]) and key[1] in bits}
+    beside = {key: value for key, value in published.items() if names.get(key[0]) and key[1] in bits}
     return ResultTable(
         about["name"],
         about["title"],
@@ -112,7 +130,7 @@ def _table(about: dict[str, Any], dataset: str, rows: Sequence[Row]) -> ResultTa
         bits,
         [name for name, there in names.items() if there],
         ours,
-        kept,
+        beside,
         about["published"],
     )
 
@@ -127,27 +145,45 @@ def row_name(value: str) -> str:
 
 def _published(table: str, dataset: str) -> dict[tuple[str, int], float]:
     text = resources.files("dmuh.report").joinpath("published.toml").read_text(encoding="utf-8")
-    own = dict(tomllib.loads(text).get(table, {}).get(dataset, {}))
-    bits = own.pop("bits", [])
-    return {(row, b): value for row, values in own.items() for b, value in zip(bits, values, strict=True)}
+    reported = dict(tomllib.loads(text).get(table, {}).get(dataset, {}))
+    bits = reported.pop("bits", [])
+    return {(row, b): value for row, values in reported.items() for b, value in zip(bits, values, strict=True)}
 
 
-def _cells(table: ResultTable, bold: str) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the lines; `bold` is how the best is set, with {} for the figure."""
+Cells = tuple[list[str], list[list[str]]]  # the header and the lines of a table
+
+
+def _our_cells(table: ResultTable, bold: str) -> Cells:
+    """Return our means; `bold` is how those that lead are set, with {} for the text."""
     header = [table.heading, *(f"{b} bits" for b in table.bits)]
-    if table.published:
-        header += [f"paper, {b}" for b in table.bits]
+    bold_rows = {b: table.bold(b) for b in table.bits}
     lines = []
     for row in table.rows:
         line = [row]
         for b in table.bits:
-            own = table.ours.get((row, b))
-            text = "–" if own is None else own.text
-            line.append(bold.format(text) if table.is_best(row, b) else text)
-        if table.published:
-            line += [f"{table.published[row, b]:.3f}" if (row, b) in table.published else "–" for b in table.bits]
+            ours = table.ours.get((row, b))
+            text = "–" if ours is None else ours.text
+            line.append(bold.format(text) if row in bold_rows[b] else text)
         lines.append(line)
     return header, lines
+
+
+def _published_cells(table: ResultTable) -> Cells:
+    """Return what the paper reports, for all rows of the table."""
+    reported = table.published
+    lines = [
+        [row, *(f"{reported[row, b]:.3f}" if (row, b) in reported else "–" for b in table.bits)] for row in table.rows
+    ]
+    return [table.heading, *(f"paper, {b}" for b in table.bits)], lines
+
+
+def _cells(table: ResultTable, bold: str) -> Cells:
+    """Return our means and, where the paper reports some, the paper's beside them."""
+    header, lines = _our_cells(table, bold)
+    if not table.published:
+        return header, lines
+    more, others = _published_cells(table)
+    return header + more[1:], [ours + theirs[1:] for ours, theirs in zip(lines, others, strict=True)]
 
 
 def markdown(table: ResultTable) -> str:
@@ -172,15 +208,15 @@ def latex(table: ResultTable) -> str:
 
 
 def tidy_csv(table: ResultTable) -> str:
-    """Return the table as lines of row, bits, mean, deviation, seeds and the paper's figure."""
+    """Return the table as lines of row, bits, mean, deviation, seeds and what the paper reports."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["dataset", table.heading, "bits", "map", "std", "seeds", "published"])
     for row in table.rows:
         for b in table.bits:
-            own = table.ours.get((row, b))
-            figures = ("", "", 0) if own is None else (f"{own.mean:.6f}", _or_empty(own.deviation), own.n)
-            writer.writerow([table.dataset, row, b, *figures, table.published.get((row, b), "")])
+            ours = table.ours.get((row, b))
+            values = ("", "", 0) if ours is None else (f"{ours.mean:.6f}", _or_empty(ours.deviation), ours.n)
+            writer.writerow([table.dataset, row, b, *values, table.published.get((row, b), "")])
     return text.getvalue()
 
 
@@ -189,8 +225,18 @@ def _or_empty(value: float | None) -> str:
 
 
 def html_table(table: ResultTable) -> str:
-    """Return the table in HTML, to scroll sideways where it is wide."""
-    header, lines = _cells(table, "\0{}")  # a mark that no text has
+    """Return our means in HTML, to scroll sideways where the table is wide; what the paper reports is folded below."""
+    ours = _html(*_our_cells(table, "\0{}"))
+    if not table.published:
+        return ours
+    header, lines = _published_cells(table)
+    reported = [line for line in lines if any(text != "–" for text in line[1:])]
+    title = f"What the paper reports on {html.escape(table.published_name)}, with its own network"
+    return f'{ours}<details class="paper"><summary>{title}</summary>{_html(header, reported)}</details>'
+
+
+def _html(header: list[str], lines: list[list[str]]) -> str:
+    """Return a table of cells; those that begin with a zero character, which no text has, are bold."""
 
     def cell(text: str, kind: str = "td") -> str:
         inner = html.escape(text.removeprefix("\0"))
