@@ -70,6 +70,13 @@ def test_a_read_only_install_without_a_home_compiles_and_keeps_nothing(read_only
     assert not kept(tmp_path)
 
 
+def test_where_machine_code_is_kept_can_be_told(read_only, tmp_path):
+    program = "from dmuh.index.hash_table import order_by as f; from dmuh.index.compiled import kept_in; "
+    program += "import numpy as np; f(np.arange(2), 2); print(kept_in(f))"
+    assert run(read_only, program) == "None\n"
+    assert run(read_only, program, NUMBA_CACHE_DIR=str(tmp_path / "own")).startswith(str(tmp_path / "own"))
+
+
 def test_a_full_disk_does_not_matter(tmp_path):
     installed = copied(tmp_path / "installed")
     assert run(installed, NO_ROOM + ORDER) == "[1, 0, 2]\n"

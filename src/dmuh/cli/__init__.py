@@ -10,7 +10,7 @@ import sys
 import typer
 
 from dmuh import __version__
-from dmuh.cli import benching, listing, searching, serving, training
+from dmuh.cli import benching, listing, searching, serving, training, warming
 from dmuh.cli.console import warn
 from dmuh.errors import DmuhError, PeerError, TrainingError
 from dmuh.machine import place_in_group
@@ -37,6 +37,7 @@ app.command("export")(serving.export)
 app.command("serve")(serving.serve)
 app.command("demo")(training.demo)
 app.command("cache")(listing.cache)
+app.command("warm")(warming.warm)
 
 
 @app.callback(invoke_without_command=True)

@@ -5,6 +5,7 @@ Importing this module imports numba, which takes half a second: modules of kerne
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit, types
@@ -28,6 +29,12 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
         return made  # type: ignore[no-any-return]
 
     return decorate
+
+
+def kept_in(function: Callable[..., Any]) -> Path | None:
+    """Return the folder with the machine code of a compiled function, None where it could not be kept."""
+    folder = function._cache.cache_path  # type: ignore[attr-defined]
+    return Path(folder) if folder and any(Path(folder).glob(f"*.{function.__name__}-*.nbi")) else None
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from dmuh.codes import Codes
-from dmuh.index.bits import as_words
+from dmuh.index.bits import Words, as_words
 from dmuh.index.grouping import in_key_order
 from dmuh.index.kernel_use import only
 from dmuh.index.segment import Segment
@@ -29,28 +29,29 @@ def _range(n_bits: int) -> str:
     return "at most 32 bits" if n_bits <= 32 else "more than 32 bits"
 
 
-def _tiny(n_bits: int) -> tuple[Segment, Codes]:
+def _tiny(n_bits: int) -> tuple[Segment, Words]:
+    """Return a few codes, and one query: more would be shared with other threads, which may have ended."""
     codes = Codes(np.arange(n_bits, dtype=np.uint8).reshape(8, -1), n_bits)
-    return Segment.build(as_words(codes), codes.ids, n_bits), codes
+    return Segment.build(as_words(codes), codes.ids, n_bits), as_words(codes[:1])
 
 
 def _rehearse_search(n_bits: int) -> None:
     with only(compiled=True):
-        segment, codes = _tiny(n_bits)
-        in_key_order(codes.ids, len(codes))
-        segment.search(as_words(codes), 1, None)
+        segment, query = _tiny(n_bits)
+        in_key_order(segment.ids, len(segment.ids))
+        segment.search(query, 1, None)
 
 
 def _rehearse_within(n_bits: int) -> None:
     with only(compiled=True):
-        segment, codes = _tiny(n_bits)
-        segment.within(as_words(codes), 1, None)
+        segment, query = _tiny(n_bits)
+        segment.within(query, 1, None)
 
 
 def _rehearse_tables(n_bits: int) -> None:
     from dmuh.index.tables import Tables
 
     with only(compiled=True):
-        segment, codes = _tiny(n_bits)
+        segment, query = _tiny(n_bits)
         segment._usage.tables = Tables.build(segment.words, n_bits)
-        segment.search(as_words(codes), 1, None)
+        segment.search(query, 1, None)

@@ -25,5 +25,5 @@ def _rehearse(n_bits: int) -> None:
     same, different = np.ones((_N, 1), np.uint8), np.eye(_N, dtype=np.uint8)
     with only(compiled=True):
         for labels in (same, different):  # one pass for images that share their labels, one for those that do not
-            pairs.count(codes, codes, labels, labels)
-        pairs.rank(codes, codes, same, same, _N, True, np.arange(1, 3))
+            pairs.count(codes[:1], codes, labels[:1], labels)
+        pairs.rank(codes[:1], codes, same[:1], same, _N, True, np.arange(1, 3))

@@ -13,6 +13,7 @@ from dmuh.catalogue.paths import named
 from dmuh.codes import Codes
 from dmuh.errors import RequestError
 from dmuh.index import HammingIndex, Searchable
+from dmuh.index.kernel_use import KERNELS
 from dmuh.server.json_answers import code_json, image_json, shown_path
 
 _LABELS = 64  # labels with an index of their images, the least recently used is dropped
@@ -55,8 +56,7 @@ class Searcher:
         self._whole: Searchable = HammingIndex().add(catalogue.codes()) if whole is None else whole
         self._by_label: OrderedDict[str, Searchable] = OrderedDict()
         self._fragments: dict[int, str] = {}  # a row never changes, and no id returns
-        zero = Codes(np.zeros((1, -(-self._n_bits // 8)), np.uint8), self._n_bits)
-        HammingIndex().add(zero).search(zero, 1)  # kernels are compiled before a request waits for them
+        KERNELS.prepare()  # numpy answers until they are compiled
 
     def __len__(self) -> int:
         return len(self._whole)

@@ -1,0 +1,250 @@
+"""Small work is done by numpy at once, large work by compiled kernels, and both give the same to the last bit."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commands import dmuh
+from dmuh import Codes, HammingIndex, evaluate
+from dmuh.index import kernel_use
+from dmuh.index.bits import distances_to
+from dmuh.index.grouping import group, in_key_order
+from dmuh.index.kernel_use import KernelUse, only
+from dmuh.machine import may_have_gpu
+
+LENGTHS = [1, 12, 32, 33, 63, 64, 65, 128]
+WORDS = np.dtype(np.uint32)
+rehearsed: list[str] = []
+going_on = threading.Event()
+
+
+def rehearsals():
+    """Stand-ins for kernels, which take as long as a test wants."""
+    return {"first": lambda: rehearsed.append("first"), "second": lambda: (going_on.wait(), rehearsed.append("second"))}
+
+
+@pytest.fixture
+def use():
+    rehearsed.clear()
+    going_on.clear()
+    yield KernelUse("test_kernel_use:rehearsals")
+    going_on.set()
+
+
+@st.composite
+def cases(draw):
+    """Codes of which some are equal, queries near them, labels, and ids in any order."""
+    n_bits = draw(st.sampled_from(LENGTHS))
+    n, n_queries = draw(st.sampled_from([0, 1, 2, 7, 300])), draw(st.integers(0, 4))
+    n_codes = draw(st.sampled_from([1, 3, 40, 1000]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    pool = rng.integers(0, 2, (n_codes, n_bits))
+    outputs = pool[rng.integers(0, n_codes, n + n_queries)] - 0.5
+    labels = (rng.random((n + n_queries, 70)) < draw(st.sampled_from([0.0, 0.02, 0.5]))).astype(np.uint8)
+    database = Codes.from_outputs(outputs[:n], ids=rng.permutation(3 * n)[:n] - n)
+    return database, Codes.from_outputs(outputs[n:]), labels[:n], labels[n:], rng
+
+
+def both(work):
+    """What numpy gives, and what the kernels give."""
+    results = []
+    for compiled in (False, True):
+        with only(compiled=compiled):
+            results.append(work())
+    return results
+
+
+def same(one, other):
+    """Whether two values are the same to the last bit, and of the same types."""
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(one, tuple):
+        return all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
+@given(cases(), st.integers(1, 400), st.integers(0, 130), st.sampled_from([None, 0.0, 0.3, 1.0]))
+@settings(max_examples=100)
+def test_both_find_the_same(case, k, radius, share):
+    database, queries, _, _, rng = case
+    gone = rng.choice(database.ids, len(database) // 3, replace=False)
+    among = None if share is None else rng.random(len(database) - len(gone)) < share
+
+    def work():
+        index = HammingIndex().add(database[: len(database) // 2]).add(database[len(database) // 2 :]).remove(gone)
+        found, near = index.search(queries, k, among=among), index.within(queries, radius, among=among)
+        return (*vars(found).values(), *vars(near).values(), index.ids)
+
+    assert same(*both(work))
+
+
+@given(cases(), st.sampled_from(["expected", "index-order"]), st.sampled_from(["retrieved", "relevant"]),
+       st.sampled_from([None, 1, 20, 299]))  # fmt: skip
+@settings(max_examples=100)
+def test_both_measure_the_same(case, ties, denominator, topk):
+    database, queries, labels, query_labels, _ = case
+
+    def work():
+        metrics = evaluate(queries, database, query_labels, labels, topk, ties, denominator, ks=(1, 50, 3), radius=1)
+        return tuple(vars(metrics).values())
+
+    assert same(*both(work))
+
+
+@given(st.integers(0, 200), st.integers(1, 3), st.integers(1, 60), st.integers(0, 2**32))
+def test_both_group_the_same(n, width, values, seed):
+    words = np.random.default_rng(seed).integers(0, values, (width, n)).astype(np.uint64)
+    assert same(*both(lambda: tuple(vars(group(words)).values())))
+    keys = np.random.default_rng(seed).integers(0, values, n)
+    assert same(*both(lambda: tuple(in_key_order(keys, values + 2))))
+
+
+@pytest.mark.parametrize("n_words", [1, 2, 5])
+def test_distances_are_counted_bit_by_bit(n_words):
+    rng = np.random.default_rng(n_words)
+    words, query = rng.integers(0, 2**63, (n_words, 50), np.uint64), rng.integers(0, 2**63, n_words, np.uint64)
+    expected = [sum((int(a) ^ int(b)).bit_count() for a, b in zip(column, query, strict=True)) for column in words.T]
+    assert distances_to(query, words).tolist() == expected
+
+
+def test_small_work_is_numpys_and_large_work_the_kernels(use):
+    assert not use.worth(WORDS, kernel_use._AT_ONCE, "search")
+    assert use.worth(WORDS, kernel_use._AT_ONCE + 1, "search")
+    assert rehearsed == []
+
+
+def test_kernels_that_are_ready_do_small_work_too(use):
+    use.note_ready(WORDS, "one")
+    assert use.worth(WORDS, 1, "one")
+    assert not use.worth(WORDS, 1, "one", "other")
+    assert not use.worth(np.dtype(np.uint64), 1, "one")
+    use.note_ready(WORDS, "other")
+    assert use.worth(WORDS, 1, "one", "other")
+
+
+def test_much_small_work_compiles_the_kernels_beside_it(use, monkeypatch):
+    monkeypatch.setattr(kernel_use, "_IN_ALL", 100)
+    assert not use.worth(WORDS, 100, "search")
+    assert use._thread is None
+    assert not use.worth(WORDS, 1, "search")
+    assert use._thread is not None
+    assert not use.worth(WORDS, 1, "search")  # which does not wait for the second kernel
+    going_on.set()
+    use._thread.join()
+    assert rehearsed == ["first", "second"]
+    use.prepare()
+    use._thread.join()
+    assert rehearsed == ["first", "second"]
+
+
+def test_a_process_that_ends_does_not_wait_for_the_other_kernels(use):
+    use.prepare()
+    use._stopping.set()
+    going_on.set()
+    use._stop()
+    assert not use._thread.is_alive()
+    assert rehearsed in ([], ["first"], ["first", "second"])
+
+
+def run(program: str, *arguments: object) -> str:
+    done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_a_process_that_ends_while_kernels_are_compiled_ends_well():
+    program = """
+from dmuh import Codes, HammingIndex
+from dmuh.index.kernel_use import KERNELS
+KERNELS.prepare()
+codes = Codes.from_outputs([[1.0, -1.0]])
+print(HammingIndex().add(codes).search(codes, 1).ids.tolist())
+"""
+    assert run(program) == "[[0]]\n"
+
+
+def test_small_work_does_not_even_import_the_compiler(tmp_path):
+    program = """
+import sys
+import numpy as np
+from dmuh import Codes, HammingIndex, evaluate
+codes = Codes.from_outputs(np.random.default_rng(0).standard_normal((2000, 48)))
+index = HammingIndex().add(codes[:1500]).add(codes[1500:]).remove([3, 1700])
+index.save(sys.argv[1])
+index = HammingIndex.load(sys.argv[1])
+index.search(codes[:100], 10), index.within(codes[:100], 3)
+labels = np.eye(10, dtype=np.uint8)[np.arange(2000) % 10]
+for ties in ("expected", "index-order"):
+    evaluate(codes[:100], codes, labels[:100], labels, ties=ties)
+print("numba" in sys.modules)
+"""
+    assert run(program, tmp_path / "index") == "False\n"
+
+
+def test_a_search_from_the_prompt_loads_neither_the_compiler_nor_torch(digit_run, photos, tmp_path):
+    dmuh("index", digit_run.path, photos, "--out", tmp_path / "index")
+    program = """
+import sys
+from dmuh.cli import main
+sys.argv = ["dmuh", "search", *sys.argv[1:], "-k", "1", "--json"]
+try: main()
+except SystemExit as stopped: assert not stopped.code
+print([name for name in ("numba", "torch") if name in sys.modules])
+"""
+    *answer, loaded = run(program, tmp_path / "index", photos / "ones" / "03.png").splitlines()
+    assert json.loads("\n".join(answer))[0]["matches"][0]["distance"] == 0
+    assert loaded == ("['torch']" if may_have_gpu() else "[]")
+
+
+def test_the_rehearsals_leave_nothing_to_be_compiled(tmp_path):
+    """After `dmuh warm` whatever is searched and measured, in memory or in a file, has its machine code."""
+    program = """
+import sys
+import numpy as np
+from dmuh import Codes, HammingIndex, evaluate
+from dmuh.index import hash_table, scan, segment, tables
+from dmuh.index.kernel_use import KERNELS, only
+from dmuh.metrics import kernels, pairs
+
+def compiled():
+    found = [value for module in (hash_table, scan, tables, kernels) for value in vars(module).values()]
+    return {kernel.__name__: len(kernel.signatures) for kernel in found if hasattr(kernel, "signatures")}
+
+for rehearse in (KERNELS.rehearsals() | pairs.KERNELS.rehearsals()).values():
+    rehearse()
+before, rng = compiled(), np.random.default_rng(0)
+segment._LARGE, segment._SCANS_BEFORE_TABLES = 0, 1
+with only(compiled=True):
+    for n_bits in (12, 32, 48, 64, 128):
+        codes = Codes.from_outputs(rng.standard_normal((60, n_bits)).repeat(2, axis=0), ids=rng.permutation(120))
+        index = HammingIndex().add(codes[:50]).add(codes[50:]).remove([7])
+        index.save(sys.argv[1])
+        for searched in (index, HammingIndex.load(sys.argv[1])):
+            for _ in range(2):  # by the scan, then by tables
+                searched.search(codes[:9], 10), searched.within(codes[:9], 3), searched.search(codes, 3, among=[1, 2])
+        loaded = HammingIndex.load(sys.argv[1]).add(Codes.from_outputs(np.ones((3, n_bits)), ids=[200, 201, 202]))
+        loaded.search(codes, 3)
+        for labels in (np.eye(2, dtype=np.uint8)[np.arange(120) % 2], np.eye(120, dtype=np.uint8)):
+            for ties in ("expected", "index-order"):
+                evaluate(codes[:20], codes, labels[:20], labels, ties=ties)
+entered = ("nearest", "count_within", "collect_within", "nearest_in_tables", "_hash", "order_by", "count_pairs",
+           "count_labelled_pairs", "rank_in_order")
+print(before == compiled(), all(before[name] for name in entered))
+"""
+    assert run(program, tmp_path / "index") == "True True\n"
+
+
+def test_warm_says_what_it_did():
+    said = json.loads(dmuh("warm", "--json").stdout)
+    assert len(said["compiled"]) == 8
+    assert all(step["seconds"] >= 0 for step in said["compiled"])
+    assert said["folder"]
+    lines = dmuh("warm").stdout.splitlines()
+    assert [line.rsplit(": ", 1)[0] for line in lines[:-1]] == [step["name"] for step in said["compiled"]]
+    assert lines[-1].startswith("machine code for 8 kinds of work is in ")
