@@ -185,7 +185,7 @@ class Hasher:
         """How the pixels that `encode_pixels` takes are read.
 
         >>> dmuh.Hasher.load(run).preprocess
-        Preprocess(size=28, resize=28)
+        Preprocess(size=32, resize=36)
         """
         if self._preprocess is None:
             raise InputError("this network takes feature vectors, which have no pixels")
@@ -206,7 +206,7 @@ class Hasher:
         """Return what the network takes for each image (n, …).
 
         >>> dmuh.Hasher.load(run).rows([photos / "ones" / "03.png"]).shape
-        (1, 28, 28, 3)
+        (1, 32, 32, 3)
         """
         return np.concatenate([rows for _, rows, _ in self._batches(images, Reading())])
 
