@@ -55,9 +55,22 @@ def tiny_run(digits, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_index(tiny_run, photos, tmp_path_factory) -> Path:
+    """The photos, indexed by that run."""
+    collection = dmuh.Collection(tmp_path_factory.mktemp("doctest") / "index")
+    hasher, images = dmuh.Hasher.load(tiny_run), dmuh.load_dataset("folder", photos)
+    collection.write(hasher.encode(images), images, tiny_run, hasher.digest)
+    collection.build_index()
+    return collection.path
+
+
 @pytest.fixture
-def namespace(tiny_run, photos, tmp_path) -> dict[str, object]:
-    return {"dmuh": dmuh, "np": np, "run": tiny_run, "photos": photos, "folder": tmp_path}
+def namespace(tiny_run, tiny_index, photos, tmp_path) -> dict[str, object]:
+    """What examples may name without making it: folders of a run, of its index, of images, and an empty one."""
+    return {
+        "dmuh": dmuh, "np": np, "run": tiny_run, "index_folder": tiny_index, "photos": photos, "folder": tmp_path,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
