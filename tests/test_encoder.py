@@ -1,5 +1,9 @@
+import copy
+import pickle
 import shutil
 from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -7,14 +11,16 @@ import pytest
 import torch
 from PIL import Image
 
-from dmuh import Hasher
+from dmuh import Hasher, load_dataset
 from dmuh.encoder.onnx_network import OnnxNetwork
-from dmuh.errors import ConfigError, DtypeError, FormatError, ImageError, InputError, RunError
+from dmuh.errors import ConfigError, DataError, DtypeError, FormatError, ImageError, InputError, RunError
 from dmuh.files import save_arrays
 from dmuh.images import Reading, read_pixels
 from dmuh.network import load_networks
 from dmuh.runs import Run
 from dmuh.trainer.evaluation import evaluate_run
+from dmuh.workers import process_pool
+from sharded import noisy_images, projecting_hasher
 
 KINDS = ["digit", "shape"]  # trained from scratch, and frozen as learned elsewhere
 
@@ -169,6 +175,92 @@ def test_bad_images_are_fatal_or_left_out(hasher, digits):
         hasher.encode([np.zeros((8, 8))])
     with pytest.raises(InputError, match="shape"):
         hasher.encode([np.zeros((8, 8, 2), np.uint8)])
+
+
+def test_skipped_images_are_said_aloud_unless_the_caller_keeps_count(hasher, digits, caplog):
+    images = [digits.images[0], b"no image"]
+    hasher.encode(images, on_bad_image="skip", reading=Reading())
+    assert not caplog.messages
+    hasher.encode(images, on_bad_image="skip")
+    assert caplog.messages == ["1 unreadable image was skipped: image 1: not an image of a known format"]
+
+
+def test_a_folder_and_a_data_set_are_encoded_in_the_order_of_their_paths(hasher, photos, tmp_path, caplog):
+    folder = Path(shutil.copytree(photos, tmp_path / "photos"))
+    (folder / "ones" / "note.txt").touch()
+    data = load_dataset("images", folder)
+    wanted = hasher.encode(data.images)
+    assert len(wanted) == 20
+    assert not caplog.messages
+    assert hasher.encode(str(folder)) == wanted
+    assert caplog.messages == [f"{folder}: 1 file ignored: .txt"]
+    assert hasher.encode(folder, ids=range(20, 40)).ids.tolist() == list(range(20, 40))
+    assert hasher.encode(data) == wanted
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no images below"):
+        hasher.encode(tmp_path / "empty")
+
+
+def test_a_generator_is_encoded_without_holding_all_images():
+    hasher, data = projecting_hasher(), noisy_images(2000)
+    wanted = hasher.encode(data.images)
+
+    class Picture(np.ndarray):
+        """An array that counts how many of its kind there are."""
+
+        alive = most = 0
+
+        def __array_finalize__(self, _):
+            Picture.alive += 1
+            Picture.most = max(Picture.most, Picture.alive)
+
+        def __del__(self):
+            Picture.alive -= 1
+
+    assert hasher.encode(image.view(Picture) for image in data.images) == wanted
+    assert 100 < Picture.most < 1500
+    assert hasher.encode(iter([])) == wanted[:0]
+
+
+def test_iterables_of_any_kind_are_encoded(hasher, photos):
+    paths = sorted(photos.rglob("*.png"))
+    wanted = hasher.encode(paths)
+    for images in (iter(paths), map(str, paths), tuple(paths), dict.fromkeys(paths)):
+        assert hasher.encode(images) == wanted
+    assert hasher.encode(iter(paths), ids=range(1, 21)).ids.tolist() == list(range(1, 21))
+    for n in (19, 21):
+        with pytest.raises(InputError, match=f"as many as the images, 20, got {n}"):
+            hasher.encode(iter(paths), ids=range(n))
+
+
+def test_an_unreadable_image_of_a_generator_is_known_by_its_place():
+    pixels = noisy_images(600).images
+    reading = Reading(on_bad_image="skip")
+    images = (b"no image" if n in (5, 517) else image for n, image in enumerate(pixels))
+    codes = projecting_hasher().encode(images, reading=reading)
+    assert list(reading.bad.reasons) == ["image 5", "image 517"]
+    assert codes.ids.tolist() == [n for n in range(600) if n not in (5, 517)]
+
+
+def test_the_repr_says_what_it_is(hasher):
+    assert repr(hasher) == "Hasher(dmuh, 20 bits, smallconv on the CPU, takes images)"
+    vectors = Hasher(SimpleNamespace(shape=(16,)), None, {"n_bits": 8, "method": "itq", "backbone": "features:16"}, "")
+    assert repr(vectors) == "Hasher(itq, 8 bits, features:16 on the CPU, takes feature vectors of 16 numbers)"
+
+
+def test_a_hasher_is_pickled_and_works_in_another_process(hasher, digits, tmp_path):
+    wanted = hasher.encode(digits.images[:5])
+    for made in (pickle.loads(pickle.dumps(hasher)), copy.copy(hasher), copy.deepcopy(hasher)):
+        assert made.encode(digits.images[:5]) == wanted
+        assert (made.digest, made.about) == (hasher.digest, hasher.about)
+    with process_pool(1) as pool:
+        assert pool.submit(hasher.encode, digits.images[:5]).result() == wanted
+
+
+def test_a_hasher_on_a_gpu_is_loaded_again_where_it_is_unpickled(run, hasher, digits):
+    on_gpu = Hasher(object(), hasher.preprocess, hasher.about, hasher.digest, (str(run.path), "auto"))
+    assert repr(on_gpu) == "Hasher(dmuh, 20 bits, smallconv on a GPU, takes images)"
+    assert pickle.loads(pickle.dumps(on_gpu)).encode(digits.images[:5]) == hasher.encode(digits.images[:5])
 
 
 def test_unfinished_and_foreign_folders_are_refused(run, tmp_path):

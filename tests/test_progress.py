@@ -44,6 +44,19 @@ def test_training_shows_a_bar_on_a_terminal_unless_told_otherwise(vectors, tmp_p
     assert "training" not in silent
 
 
+def test_encoding_shows_a_bar_if_asked_to(digit_run, digit_hasher, photos):
+    program = """
+import dmuh, sys
+hasher = dmuh.Hasher.load(sys.argv[1], "cpu")
+hasher.encode(sys.argv[2])
+sys.stderr.write("if asked to:")
+hasher.encode(sys.argv[2], progress=True)
+"""
+    silent, _, shown = on_a_terminal(program, digit_run.path, photos).partition("if asked to:")
+    assert "encoding" not in silent
+    assert "20/20" in shown
+
+
 def test_a_bar_counts_on_a_terminal_and_is_silent_in_a_pipe():
     program = """
 from dmuh.progress import counting_bar

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dmuh.index import HammingIndex, Matches
     from dmuh.methods import configure
     from dmuh.metrics import Metrics, evaluate
+    from dmuh.report.matches import show_matches
     from dmuh.trainer import train
 
 __version__ = "0.1.0"
@@ -41,6 +42,7 @@ _HOME = {
     "evaluate": "metrics",
     "load_dataset": "datasets",
     "one_hot": "datasets",
+    "show_matches": "report.matches",
     "train": "trainer",
 }
 _NEED_TORCH = ("estimator", "methods", "trainer")
@@ -61,6 +63,7 @@ __all__ = [
     "evaluate",
     "load_dataset",
     "one_hot",
+    "show_matches",
     "train",
 ]
 

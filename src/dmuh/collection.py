@@ -44,27 +44,52 @@ class Item:
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection's folder."""
+    """A collection's folder.
+
+    >>> collection = dmuh.Collection(index_folder)  # that dmuh index wrote
+    >>> matches = collection.load_index().search(collection.load_codes()[:1], k=3)
+    >>> [item.labels for item in collection.items(matches.ids[0].tolist()).values()]
+    [[...], [...], [...]]
+    """
 
     path: Path
 
     @property
     def codes_file(self) -> Path:
-        """The codes."""
+        """The codes.
+
+        >>> dmuh.Collection(index_folder).codes_file.name
+        'codes.safetensors'
+        """
         return self.path / "codes.safetensors"
 
     @property
     def index_file(self) -> Path:
-        """The index."""
+        """The index.
+
+        >>> dmuh.Collection(index_folder).index_file.name
+        'index.safetensors'
+        """
         return self.path / "index.safetensors"
 
     @property
     def exists(self) -> bool:
-        """Whether the folder holds a collection."""
+        """Whether the folder holds a collection.
+
+        >>> dmuh.Collection(index_folder).exists, dmuh.Collection(photos).exists
+        (True, False)
+        """
         return self._about_file.is_file()
 
     def write(self, codes: Codes, dataset: Dataset, model: Path, model_digest: str) -> None:
-        """Write the codes of a data set's images, whose ids are their positions there."""
+        """Write the codes of a data set's images, whose ids are their positions there.
+
+        >>> hasher, photo_set = dmuh.Hasher.load(run), dmuh.load_dataset("folder", photos)
+        >>> collection = dmuh.Collection(folder / "index")
+        >>> collection.write(hasher.encode(photo_set), photo_set, run, hasher.digest)
+        >>> collection.build_index()
+        HammingIndex(20 codes of 16 bits)
+        """
         unsure = codes.image_uncertainty
         items = []
         for row, position in enumerate(codes.ids.tolist()):
@@ -79,7 +104,13 @@ class Collection:
         self.write_items(codes, items, model, model_digest)
 
     def write_items(self, codes: Codes, items: Iterable[Item], model: Path, model_digest: str) -> None:
-        """Write codes and what is known of each image, in the same order."""
+        """Write codes and what is known of each image, in the same order.
+
+        >>> source, collection = dmuh.Collection(index_folder), dmuh.Collection(folder / "index")
+        >>> collection.write_items(source.load_codes(), source.items().values(), *source.model())
+        >>> collection.items() == source.items()
+        True
+        """
         self.refuse_foreign()
         # ASCII: a file's name need not be Unicode, and a letter is a byte
         lines = {item.id: json.dumps(vars(item)) + "\n" for item in items}
@@ -97,46 +128,82 @@ class Collection:
         write_document(self._about_file, _KIND, about | known | {"finished": True})
 
     def refuse_foreign(self) -> None:
-        """Raise if the folder has files of a collection's names that are not a collection's."""
+        """Raise if the folder has files of a collection's names that are not a collection's.
+
+        >>> (folder / "items.jsonl").touch()
+        >>> dmuh.Collection(folder).refuse_foreign()
+        Traceback (most recent call last):
+        dmuh.errors...Error: ...items.jsonl...
+        """
         names = [file.name for file in (self.codes_file, self._items_file, self._lines_file, self.index_file)]
         refuse_foreign(self.path, self._about_file.name, _KIND, names)
 
     def build_index(self) -> HammingIndex:
-        """Make the index of the collection's codes and write it beside them."""
+        """Make the index of the collection's codes and write it beside them.
+
+        >>> dmuh.Collection(index_folder).build_index()
+        HammingIndex(20 codes of 16 bits)
+        """
         index = HammingIndex().add(self.load_codes())
         index.save(self.index_file, of=self._about()["codes"])
         return index
 
     def load_index(self) -> HammingIndex:
-        """Read the index."""
+        """Read the index.
+
+        >>> dmuh.Collection(index_folder).load_index()
+        HammingIndex(20 codes of 16 bits)
+        """
         codes = self._about()["codes"]
         if not self.index_file.is_file():
             raise DataError(f"{self.path} holds codes but no index: make it by dmuh index {self.path}")
         return HammingIndex.load(self.index_file, of=codes)
 
     def load_codes(self) -> Codes:
-        """Read the codes."""
+        """Read the codes.
+
+        >>> len(dmuh.Collection(index_folder).load_codes())
+        20
+        """
         about = self._about()
         if saved_checksum(self.codes_file) != about["codes"]:
             raise FormatError(f"{self.codes_file} does not belong to {self._about_file}: index the images again")
         return Codes.load(self.codes_file, of=about["model_digest"])
 
     def codes_digest(self) -> str:
-        """Return what tells these codes from others."""
+        """Return what tells these codes from others.
+
+        >>> len(dmuh.Collection(index_folder).codes_digest())
+        64
+        """
         return str(self._about()["codes"])
 
     def model(self) -> tuple[Path, str]:
-        """Return the run folder that made the codes, and the digest of its weights."""
+        """Return the run folder that made the codes, and the digest of its weights.
+
+        >>> model, digest = dmuh.Collection(index_folder).model()
+        >>> model == run, digest == dmuh.Hasher.load(run).digest
+        (True, True)
+        """
         about = self._about()
         return Path(about["model"]), about["model_digest"]
 
     def uncertainty_percentiles(self) -> list[float] | None:
-        """Return what 0, 1, …, 100% of the images stay at or below in uncertainty, if that is known."""
+        """Return what 0, 1, …, 100% of the images stay at or below in uncertainty, if that is known.
+
+        >>> len(dmuh.Collection(index_folder).uncertainty_percentiles())
+        101
+        """
         percentiles: list[float] | None = self._about()["uncertainty_percentiles"]
         return percentiles
 
     def items(self, ids: Iterable[int] | None = None) -> dict[int, Item]:
-        """Return items by id, in the order of the file: those with these ids, whose lines alone are read, or all."""
+        """Return items by id, in the order of the file: those with these ids, whose lines alone are read, or all.
+
+        >>> item = dmuh.Collection(index_folder).items([3])[3]
+        >>> item.path, item.labels
+        ('.../ones/03.png', ['ones'])
+        """
         about = self._about()
         wanted = None if ids is None else set(ids)
         if wanted is not None and "lines" in about:

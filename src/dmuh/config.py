@@ -180,7 +180,12 @@ SECTIONS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that determines a run: the method, its options and the four sections."""
+    """Everything that determines a run: the method, its options and the four sections.
+
+    >>> config = dmuh.configure({"method": "dmuh", "bits": 48, "epochs": 20})
+    >>> config.network.bits, config.training.epochs
+    (48, 20)
+    """
 
     method: str
     options: Any  # the frozen dataclass of the method
@@ -190,18 +195,37 @@ class Config:
     training: TrainingSettings
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return the sections as plain values, without those that are None."""
+        """Return the sections as plain values, without those that are None.
+
+        >>> dmuh.configure({"bits": 48}).to_dict()["network"]["bits"]
+        48
+        """
         sections = {"method": {"method": self.method, **dataclasses.asdict(self.options)}}
         for name in SECTIONS:
             sections[name] = dataclasses.asdict(getattr(self, name))
         return {name: {k: v for k, v in values.items() if v is not None} for name, values in sections.items()}
 
     def same_training(self, other: "Config") -> bool:
-        """Return whether two configurations give the same network, wherever their data lie and what computes it."""
+        """Return whether two configurations give the same network, wherever their data lie and what computes it.
+
+        >>> config = dmuh.configure({"dataset": "folder", "data": "photos"})
+        >>> config.same_training(dmuh.configure({"dataset": "folder", "data": "/mnt/photos"}))
+        True
+        >>> config.same_training(dmuh.configure({"dataset": "folder", "data": "photos", "bits": 48}))
+        False
+        """
         return _lasting(self) == _lasting(other)
 
     def to_toml(self) -> str:
-        """Return the text of a file that `read_toml` reads back to the same settings."""
+        """Return the text of a file that `read_toml` reads back to the same settings.
+
+        >>> print(dmuh.configure({"bits": 48}).to_toml())
+        [method]
+        method = "dmuh"
+        ...
+        bits = 48
+        ...
+        """
         lines: list[str] = []
         for name, values in self.to_dict().items():
             lines += [f"[{name}]", *(f"{key} = {_toml_value(value)}" for key, value in values.items()), ""]

@@ -27,7 +27,14 @@ from contextlib import contextmanager
 
 
 class DmuhError(Exception):
-    """Base of all errors that dmuh raises on purpose."""
+    """Base of all errors that dmuh raises on purpose.
+
+    >>> try:
+    ...     dmuh.Hasher.load("nowhere")
+    ... except dmuh.DmuhError as error:
+    ...     print(error)
+    nowhere does not exist...
+    """
 
 
 class ConfigError(DmuhError):

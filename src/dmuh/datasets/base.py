@@ -42,6 +42,10 @@ class Dataset:
     metadata  other columns, each with N values
     test      bool (N,) which images its makers set aside to test with, where they did
     notes     what was noticed while reading, one sentence each
+
+    >>> images = np.zeros((3, 32, 32, 3), np.uint8)
+    >>> dmuh.Dataset("mine", images, dmuh.one_hot([0, 1, 0]), ("cat", "dog"))
+    Dataset(mine: 3 images, 2 classes)
     """
 
     name: str
@@ -69,36 +73,69 @@ class Dataset:
 
     @property
     def vectors(self) -> NDArray[np.float32] | None:
-        """The feature vectors (N, n_features), if that is what the data set has instead of images."""
+        """The feature vectors (N, n_features), if that is what the data set has instead of images.
+
+        >>> features = np.zeros((3, 16), np.float32)
+        >>> dmuh.Dataset("features", features, dmuh.one_hot([0, 1, 0]), ("cat", "dog")).vectors.shape
+        (3, 16)
+        >>> dmuh.load_dataset("folder", photos).vectors is None
+        True
+        """
         images = self.images
         is_matrix = isinstance(images, np.ndarray) and images.dtype == np.float32
         return cast(NDArray[np.float32], images) if is_matrix else None
 
     def take(self, positions: NDArray[np.int64]) -> Images:
-        """Return the images at these positions."""
+        """Return the images at these positions.
+
+        >>> [path.name for path in dmuh.load_dataset("folder", photos).take(np.array([0, 3]))]
+        ['00.png', '03.png']
+        """
         return self.images[positions] if isinstance(self.images, np.ndarray) else [self.images[i] for i in positions]
 
     def path(self, position: int) -> str:
-        """Return the path of an image, or what to call it where it has none."""
+        """Return the path of an image, or what to call it where it has none.
+
+        >>> dmuh.load_dataset("folder", photos).path(3)
+        '.../ones/03.png'
+        >>> dmuh.Dataset("noise", np.zeros((9, 8, 8), np.uint8), np.ones((9, 1), np.uint8), ("any",)).path(3)
+        'image 3'
+        """
         return name_of(self.images[position], position)
 
     def whole_path(self, position: int) -> str:
-        """Return the path of an image from the root on, or what to call it where it has none."""
+        """Return the path of an image from the root on, or what to call it where it has none.
+
+        >>> dmuh.load_dataset("folder", photos).whole_path(3).startswith("/")
+        True
+        """
         path = self.path(position)
         return str(Path(path).absolute()) if isinstance(self.images[position], str | Path) else path
 
     def label_names(self, position: int) -> list[str]:
-        """Return the names of an image's classes."""
+        """Return the names of an image's classes.
+
+        >>> dmuh.load_dataset("folder", photos).label_names(3)
+        ['ones']
+        """
         return [self.classes[k] for k in np.flatnonzero(self.labels[position])]
 
     def label_text(self, position: int) -> str:
-        """Return the names of an image's classes, with semicolons between them."""
+        """Return the names of an image's classes, with semicolons between them.
+
+        >>> labels = np.array([[1, 1]], np.uint8)
+        >>> dmuh.Dataset("mine", ["beach.jpg"], labels, ("sea", "sky")).label_text(0)
+        'sea;sky'
+        """
         return ";".join(self.label_names(position))
 
     def fingerprint(self) -> str:
         """Return a digest of what the images are called and how they are labelled.
 
         It says whether two loads saw the same data; folders may move, so what is above all images does not count.
+
+        >>> dmuh.load_dataset("folder", photos).fingerprint() == dmuh.load_dataset("images", photos).fingerprint()
+        False
         """
         digest = hashlib.sha256(repr((self.classes, self.labels.shape)).encode())
         digest.update(np.ascontiguousarray(self.labels).data)
@@ -117,7 +154,12 @@ class Dataset:
         return hashlib.sha256(np.ascontiguousarray(self.images).data).digest()
 
     def image_files(self, positions: NDArray[np.int64]) -> ImageFiles:
-        """Return what the files of the images at these positions look like now."""
+        """Return what the files of the images at these positions look like now.
+
+        >>> photo_set = dmuh.load_dataset("folder", photos)
+        >>> photo_set.image_files(np.array([0, 1])) == photo_set.image_files(np.array([0, 1]))
+        True
+        """
         paths = (
             [] if isinstance(self.images, np.ndarray) else [self.images[position] for position in positions.tolist()]
         )
@@ -131,7 +173,12 @@ class Dataset:
         return ImageFiles(_digest([_size_and_time(file)[0] for file in files]), _digest(contents))
 
     def content_key(self) -> str:
-        """Return a digest that changes when an image does: of arrays, or of each file's path, size and time."""
+        """Return a digest that changes when an image does: of arrays, or of each file's path, size and time.
+
+        >>> photo_set = dmuh.load_dataset("folder", photos)
+        >>> photo_set.content_key() == dmuh.load_dataset("folder", photos).content_key()
+        True
+        """
         digest = hashlib.sha256(str(len(self)).encode())
         if isinstance(self.images, np.ndarray):
             digest.update(repr((self.images.shape, self.images.dtype.str)).encode() + self._array_digest)
@@ -187,7 +234,12 @@ def multi_hot(names: Sequence[Sequence[str]], classes: Sequence[str]) -> Labels:
 
 
 def one_hot(numbers: NDArray[Any] | Sequence[int], n_classes: int | None = None) -> Labels:
-    """Return the label matrix (images, classes) of one class number per image."""
+    """Return the label matrix (images, classes) of one class number per image.
+
+    >>> dmuh.one_hot([2, 0])
+    array([[0, 0, 1],
+           [1, 0, 0]], dtype=uint8)
+    """
     y = np.asarray(numbers)
     if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
         raise InputError(f"class numbers must be a vector of whole numbers from 0, got {y.dtype} of shape {y.shape}")

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.encoder.bundle import Bundle
-from dmuh.encoder.hasher import Hasher, onnx_of
+from dmuh.encoder.hasher import Hasher
+from dmuh.encoder.loading import onnx_of
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, InputError, needs_torch
 from dmuh.images import Images
@@ -20,7 +21,7 @@ class Int8:
     """What 8-bit numbers change, on images that they were not fitted to.
 
     images                   how many these are
-    flip_rate                share of their bits that differ
+    flip_rate                fraction of their bits that differ
     uncertainty_correlation  rank correlation of the images' uncertainty before and after, where there is one
     """
 

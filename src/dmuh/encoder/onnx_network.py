@@ -1,7 +1,7 @@
 """Networks in the ONNX format, run by ONNX Runtime: the way a CPU encodes images. No torch.
 
-Every row is run by itself, one a core at a time. That is also the fastest way for convolutions on a CPU, and what a row
-gives cannot depend on the rows beside it.
+Every row is run by itself, one per core at a time. That is also the fastest way for convolutions on a CPU, and what a
+row gives cannot depend on the rows beside it.
 """
 
 from pathlib import Path
@@ -16,12 +16,13 @@ from dmuh.workers import over_cores
 
 
 class OnnxNetwork:
-    """A network with one input, a row a time, and one or more outputs."""
+    """A network with one input, one row at a time, and one or more outputs."""
 
     def __init__(self, model: bytes | Path) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # the rows share the cores instead
         options.log_severity_level = 3
+        self._model = model
         source = model if isinstance(model, bytes) else str(model)
         try:
             self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -33,6 +34,10 @@ class OnnxNetwork:
         self.shape = tuple(wanted.shape[1:])  # of one row
         self.dtype = np.dtype({"tensor(uint8)": np.uint8, "tensor(float)": np.float32}[wanted.type])
         self.outputs = [output.name for output in self._session.get_outputs()]
+
+    def __reduce__(self) -> tuple[type["OnnxNetwork"], tuple[bytes | Path]]:
+        """Pickle the network by its file: what ONNX Runtime made of it stays in this process."""
+        return OnnxNetwork, (self._model,)
 
     def run(self, rows: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
         """Return what each row (n, …) gives, by the name of the output: float32 (n, …)."""

@@ -1,26 +1,97 @@
 """What every index has in common: its interface, the results of a search, and the checks of what it is given."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.codes import Codes
+from dmuh.codes import Codes, pandas_table
 from dmuh.errors import DtypeError, InputError
 
 Ids = NDArray[np.int64]
 IdsLike = NDArray[Any] | Sequence[int]
 Among = IdsLike | NDArray[np.bool_]
 
+_MOST_QUERIES, _MOST_RANKS = 20, 10  # that a notebook shows
+
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """The k nearest codes of each query, nearest first, equal distances by id: both arrays are (queries, k)."""
+    """The k nearest codes of each query, nearest first, equal distances by id.
+
+    distances  int32 (queries, k)
+    ids        int64 (queries, k)
+
+    Matches are indexed, sliced and iterated over by query, and every part of them is Matches again. A notebook shows
+    them as a table; `dmuh.show_matches` shows the images.
+
+    >>> codes = dmuh.Codes.from_outputs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+    >>> matches = dmuh.HammingIndex().add(codes).search(codes[:2], k=2)
+    >>> matches
+    Matches(2 queries × 2 nearest)
+    >>> matches[1].ids
+    array([[1, 0]])
+    >>> [one.distances[0].tolist() for one in matches]
+    [[0, 1], [0, 1]]
+    """
 
     distances: NDArray[np.int32]
     ids: Ids
+
+    def __len__(self) -> int:
+        """How many queries there are."""
+        return len(self.ids)
+
+    def __getitem__(self, rows: SupportsIndex | slice | NDArray[Any] | Sequence[int]) -> "Matches":
+        """Return the matches of some queries: a position, a slice, positions or a boolean mask."""
+        if isinstance(rows, SupportsIndex) and not isinstance(rows, np.ndarray):
+            rows = [operator.index(rows)]
+        return Matches(self.distances[rows], self.ids[rows])
+
+    def __iter__(self) -> Iterator["Matches"]:
+        """Yield the matches of each query by itself."""
+        return (self[row] for row in range(len(self)))
+
+    def __repr__(self) -> str:
+        queries = "query" if len(self) == 1 else "queries"
+        return f"Matches({len(self):,} {queries} × {self.ids.shape[1]:,} nearest)"
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook: one row per query with its nearest ids, and their distances below them."""
+        ranks = range(min(self.ids.shape[1], _MOST_RANKS))
+        head = "".join(f"<th>{rank + 1}</th>" for rank in ranks)
+        rows = [
+            f"<tr><th>{query}</th>"
+            + "".join(f"<td>{ids[rank]}<br><small>{distances[rank]}</small></td>" for rank in ranks)
+            + "</tr>"
+            for query, (ids, distances) in enumerate(
+                zip(self.ids[:_MOST_QUERIES].tolist(), self.distances[:_MOST_QUERIES].tolist(), strict=True)
+            )
+        ]
+        table = f"<table><tr><th>query</th>{head}</tr>{''.join(rows)}</table>"
+        return f"<p>{self!r}: id, and distance below it</p>{table}"
+
+    def to_pandas(self) -> Any:
+        """Return a pandas table of one row per match: position of the query, rank from 1, id and distance.
+
+        >>> codes = dmuh.Codes.from_outputs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+        >>> dmuh.HammingIndex().add(codes).search(codes[:1], k=2).to_pandas()
+           query  rank  id  distance
+        0      0     1   0         0
+        1      0     2   1         1
+        """
+        queries, k = self.ids.shape
+        return pandas_table(
+            {
+                "query": np.repeat(np.arange(queries), k),
+                "rank": np.tile(np.arange(1, k + 1), queries),
+                "id": self.ids.ravel(),
+                "distance": self.distances.ravel(),
+            }
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,14 @@ class HammingIndex:
 
     With `tables`, a million distinct codes or more that are searched often are filed for quicker search, which takes
     three times the memory (see `dmuh.index.tables`); answers are the same.
+
+    >>> codes = dmuh.Codes.from_outputs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]], ids=[10, 20, 30])
+    >>> index = dmuh.HammingIndex().add(codes)
+    >>> index
+    HammingIndex(3 codes of 4 bits)
+    >>> matches = index.search(codes[:1], k=2)
+    >>> matches.ids, matches.distances
+    (array([[10, 20]]), array([[0, 1]], dtype=int32))
     """
 
     def __init__(self, *, tables: bool = True) -> None:
@@ -54,19 +62,32 @@ class HammingIndex:
 
     @property
     def n_bits(self) -> int | None:
-        """Length of the codes, None while nothing was ever added."""
+        """Length of the codes, None while nothing was ever added.
+
+        >>> dmuh.HammingIndex().add(dmuh.Codes.from_outputs(np.ones((3, 12)))).n_bits
+        12
+        """
         return self._n_bits
 
     @property
     def ids(self) -> Ids:
-        """The ids in the index, ascending."""
+        """The ids in the index, ascending.
+
+        >>> dmuh.HammingIndex().add(dmuh.Codes.from_outputs(np.ones((3, 12)), ids=[7, 9, 8])).ids
+        array([7, 8, 9])
+        """
         if self._sorted_ids is None:
             parts = [s.ids[s.living] if len(s.living) else s.ids for s in self._segments]
             self._sorted_ids = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
         return self._sorted_ids
 
     def add(self, codes: Codes) -> "HammingIndex":
-        """Add codes; their ids must be new. Returns the index itself."""
+        """Add codes; their ids must be new. Returns the index itself.
+
+        >>> index = dmuh.HammingIndex().add(dmuh.Codes.from_outputs(np.ones((3, 12))))
+        >>> index.add(dmuh.Codes.from_outputs(np.ones((2, 12)), ids=[3, 4]))
+        HammingIndex(5 codes of 12 bits)
+        """
         check_width(self._n_bits, codes)
         check_new(codes.ids[_in_sorted(codes.ids, self.ids)])
         self._n_bits = codes.n_bits
@@ -79,7 +100,11 @@ class HammingIndex:
         return self
 
     def remove(self, ids: IdsLike) -> "HammingIndex":
-        """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself."""
+        """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself.
+
+        >>> dmuh.HammingIndex().add(dmuh.Codes.from_outputs(np.ones((3, 12)))).remove([1]).ids
+        array([0, 2])
+        """
         gone = as_ids(ids)
         check_present(gone[~_in_sorted(gone, self.ids)])
         if len(gone):
@@ -96,6 +121,13 @@ class HammingIndex:
         """Return the k nearest codes of each query (all of them if there are fewer), ties by id.
 
         `among` leaves only some ids to be found: these ids, or a boolean mask over `ids`.
+
+        >>> codes = dmuh.Codes.from_outputs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+        >>> index = dmuh.HammingIndex().add(codes)
+        >>> index.search(codes[:1], k=2).ids
+        array([[0, 1]])
+        >>> index.search(codes[:1], k=2, among=[1, 2]).ids
+        array([[1, 2]])
         """
         if k < 1:
             raise InputError(f"k must be at least 1, got {k}")
@@ -112,7 +144,13 @@ class HammingIndex:
         return Matches(distances, ids)
 
     def within(self, queries: Codes, radius: int, *, among: Among | None = None) -> Neighbourhoods:
-        """Return every code at distance ≤ radius of each query, nearest first, ties by id; `among` as in `search`."""
+        """Return every code at distance ≤ radius of each query, nearest first, ties by id; `among` as in `search`.
+
+        >>> codes = dmuh.Codes.from_outputs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]])
+        >>> near = dmuh.HammingIndex().add(codes).within(codes, radius=1)
+        >>> near.offsets, near.ids
+        (array([0, 2, 4, 5]), array([0, 1, 1, 0, 2]))
+        """
         check_radius(radius)
         check_width(self._n_bits, queries)
         chosen = chosen_ids(among, self)
@@ -131,7 +169,13 @@ class HammingIndex:
         return Neighbourhoods(offsets, distances[order], ids[order])
 
     def save(self, path: str | Path, *, of: str = "") -> None:
-        """Write the index to one file, atomically; `of` says which codes it is of."""
+        """Write the index to one file, atomically; `of` says which codes it is of.
+
+        >>> index = dmuh.HammingIndex().add(dmuh.Codes.from_outputs(np.ones((3, 12))))
+        >>> index.save(folder / "index.safetensors")
+        >>> dmuh.HammingIndex.load(folder / "index.safetensors")
+        HammingIndex(3 codes of 12 bits)
+        """
         arrays: dict[str, NDArray[Any]] = {}
         if self._segments:
             whole = self._segments[0]
@@ -147,6 +191,9 @@ class HammingIndex:
         """Open an index written by `save`: checked, and memory-mapped, so that it is read from disk as it is used.
 
         With `of`, an index of other codes is refused.
+
+        >>> dmuh.HammingIndex.load(index_folder / "index.safetensors")
+        HammingIndex(20 codes of 16 bits)
         """
         file = load_arrays(Path(path), _KIND, _VERSION, memory_map=True)
         if of is not None and file.metadata.get("of", "") != of:

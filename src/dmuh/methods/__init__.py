@@ -45,7 +45,15 @@ METHODS: dict[str, Method] = {
 
 
 def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
-    """Stack layers of settings, later ones winning, on the method's preset and defaults; check them all at once."""
+    """Stack layers of settings, later ones winning, on the method's preset and defaults; check them all at once.
+
+    >>> config = dmuh.configure({"dataset": "folder", "data": "photos"}, {"bits": 48})
+    >>> config.method, config.network.bits, config.data.data
+    ('dmuh', 48, 'photos')
+    >>> dmuh.configure({"bitts": 48})
+    Traceback (most recent call last):
+    dmuh.errors.ConfigError: unknown setting 'bitts': did you mean bits ...?
+    """
     given: dict[str, Any] = {}
     for layer in layers:
         given |= layer

@@ -31,7 +31,13 @@ _CURVE_POINTS = 200
 
 @dataclass(frozen=True, eq=False)
 class Metrics:
-    """What `evaluate` measured; every figure is a mean over all queries and follows the named rules."""
+    """What `evaluate` measured; every figure is a mean over all queries and follows the named rules.
+
+    >>> codes, labels = dmuh.Codes.from_outputs([[1, 1, 1], [1, 1, -1], [-1, -1, -1]]), dmuh.one_hot([0, 0, 1])
+    >>> metrics = dmuh.evaluate(codes, codes, labels, labels, ks=[1, 2])
+    >>> metrics.map, metrics.recall_at
+    (1.0, {1: 0.666..., 2: 1.0})
+    """
 
     map: float
     average_precision: Floats  # (queries,)
@@ -50,7 +56,12 @@ class Metrics:
     n_bits: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return plain values for JSON.
+
+        >>> codes, labels = dmuh.Codes.from_outputs([[1, 1, 1], [-1, -1, -1]]), dmuh.one_hot([0, 1])
+        >>> dmuh.evaluate(codes, codes, labels, labels).to_dict()["map"]
+        1.0
+        """
         recall, precision, ranks = self.precision_recall
         return vars(self) | {
             "average_precision": self.average_precision.tolist(),
@@ -77,6 +88,11 @@ def evaluate(
 
     Labels are 0/1 matrices (images, classes). `topk` cuts the ranking for MAP (None: all of it); `ks` are the cut-offs
     of precision@k and recall@k, where a k beyond the database means all of it.
+
+    >>> database = dmuh.Codes.from_outputs([[1, 1, 1], [1, 1, -1], [-1, -1, -1]])
+    >>> query = dmuh.Codes.from_outputs([[1, 1, 1]])
+    >>> dmuh.evaluate(query, database, dmuh.one_hot([1]), dmuh.one_hot([0, 1, 1])).map  # relevant at ranks 2 and 3
+    0.583...
     """
     wanted, given = _checked_labels(query, database, query_labels, database_labels)
     if ties not in ("expected", "index-order"):

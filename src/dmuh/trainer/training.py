@@ -44,6 +44,11 @@ def train(
     Bars show how far it is, on a terminal and in a notebook; `progress=False` shows none. A function as `progress` is
     told of each step instead, and `count` opens the bar of the features that are computed first. Started by torchrun,
     all processes train one network and the first one writes it.
+
+    >>> config = dmuh.configure({"dataset": "folder", "data": str(photos), "backbone": "smallconv", "epochs": 2})
+    >>> trained = dmuh.train(config, folder / "run")  # dmuh.Hasher.load(folder / "run") encodes by it
+    >>> trained.finished, len(trained.metrics())
+    (True, 2)
     """
     run = Run(Path(out))
     if resume and run.finished:

@@ -1,0 +1,49 @@
+"""The network of a run, made ready to encode: on a GPU by torch, else in the ONNX format."""
+
+import hashlib
+import logging
+from typing import TYPE_CHECKING
+
+from dmuh.errors import MissingExtraError, needs_torch
+from dmuh.files import ArrayFile, write_text, written_whole
+from dmuh.machine import may_have_gpu
+from dmuh.runs import Run
+
+if TYPE_CHECKING:
+    from dmuh.network import TorchNetwork
+
+log = logging.getLogger(__name__)
+
+
+def on_gpu(model: ArrayFile, device: str) -> "TorchNetwork | None":
+    """Return the network on the GPU that is meant by `device`, or None if that is the CPU."""
+    if device == "cpu" or (device == "auto" and not may_have_gpu()):
+        return None
+    try:
+        from dmuh.network import TorchNetwork, choose_device, load_networks
+    except ModuleNotFoundError as error:
+        if device == "auto" and error.name == "torch":
+            return None
+        raise MissingExtraError(f"encoding on {device}", "train") from error
+    place = choose_device(device)
+    return None if place.type == "cpu" else TorchNetwork(*load_networks(model, place))
+
+
+def onnx_of(run: Run, model: ArrayFile) -> bytes:
+    """Return the network in the ONNX format; the file is made when first asked for, and again if it does not fit."""
+    digest_file = run.onnx_file.with_suffix(".onnx.sha256")
+    if run.onnx_file.is_file() and digest_file.is_file():
+        content = run.onnx_file.read_bytes()
+        if digest_file.read_bytes().split() == [hashlib.sha256(content).hexdigest().encode(), model.checksum.encode()]:
+            return content
+    with needs_torch(f"the first use of {run.path}"):
+        from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
+        from dmuh.network import load_networks
+    content = to_onnx(WholeNetwork(*load_networks(model)))
+    try:
+        with written_whole(run.onnx_file) as temporary:
+            temporary.write_bytes(content)
+        write_text(digest_file, f"{hashlib.sha256(content).hexdigest()} {model.checksum}\n")
+    except OSError as error:
+        log.info("the network for ONNX Runtime cannot be kept in %s: %s", run.path, error.strerror)
+    return content
