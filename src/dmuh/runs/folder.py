@@ -169,7 +169,8 @@ class Run:
             raise ConfigError(f"{self.config_file}: {'; '.join(problems)}")
         if data is None and settings.data and not Path(settings.data).exists():
             raise DataError(
-                f"{settings.data}, the data of {self.path}, does not exist: if it moved, say where it is by --data"
+                f"{settings.data}, the data of {self.path}, does not exist: put it back, or say "
+                "where it is by --data (of dmuh train, evaluate and export)"
             )
         return load_dataset(settings)
 
