@@ -77,7 +77,7 @@ def write_folder(dataset: Dataset, positions: NDArray[np.int64], root: Path) -> 
 
 
 def _text(name: str) -> str:
-    """Return a folder's name as the text of a label; bytes that are no UTF-8 become escapes such as \\xe9."""
+    """Return a folder's name as the text of a label; bytes that are no UTF-8 become escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
