@@ -54,7 +54,10 @@ def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none", *
     if narrow:
         widths = _narrowed(widths, shutil.get_terminal_size().columns - 2 * len(columns))
     for row in ({column: column for column in columns}, *rows):
-        cells = [textwrap.wrap(row[column], widths[column]) or [""] if narrow else [row[column]] for column in columns]
+        cells = [
+            textwrap.wrap(row[column], widths[column], break_on_hyphens=False) or [""] if narrow else [row[column]]
+            for column in columns
+        ]
         for n in range(max(map(len, cells))):
             parts = [
                 (cell[n] if n < len(cell) else "").ljust(widths[column])
