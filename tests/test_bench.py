@@ -418,7 +418,7 @@ def test_broken_off_in_every_way_and_finished_by_two_workers_it_gives_what_it_wo
         assert said == ""
         assert "Traceback" not in told
         if how == "Ctrl-C":
-            assert (process.returncode, told) == (2, "dmuh: stopped; the same command goes on from here\n")
+            assert (process.returncode, told) == (130, "dmuh: stopped; the same command goes on from here\n")
         assert len(rows(out)) < len(grid.cells), "the process was too quick to be stopped"
 
     def kill_worker(_: State) -> None:

@@ -222,7 +222,7 @@ def test_a_label_separator_is_one_sign(listed, separator):
 
 def test_missing_images_are_an_error_or_left_out(listed, tmp_path):
     text = "image,label,site\nimages/9.png,z,x\nimages/1.png,a,y\nimages,b,x\n"
-    words = r"names 2 images that do not exist, the first is .*9\.png.*on_bad_image=skip"
+    words = r"names 2 images that do not exist, the first is .*9\.png.*--on-bad-image skip"
     with pytest.raises(DataError, match=words):
         listed(text)
     dataset = listed(text, on_bad_image="skip")
@@ -234,7 +234,7 @@ def test_missing_images_are_an_error_or_left_out(listed, tmp_path):
 def test_a_list_of_which_no_image_exists_is_refused_without_advice_that_does_not_help(listed):
     with pytest.raises(DataError, match="names 1 images that do not exist") as caught:
         listed("image,label\nimages/9.png,a\n", on_bad_image="skip")
-    assert "on_bad_image=skip" not in str(caught.value)
+    assert "--on-bad-image skip" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -435,7 +435,7 @@ def mixed(tmp_path):
 @pytest.mark.parametrize(("positions", "name"), [([0, 1, 2], r"bad\.png: broken image"), ([3, 4], "image 4: ")])
 def test_fail_names_the_unreadable_image_and_the_way_around_it(mixed, positions, name, workers):
     with ImageReader(mixed, PLAIN, Reading(workers)) as reader:
-        with pytest.raises(ImageError, match=f"{name}.*on_bad_image=skip"):
+        with pytest.raises(ImageError, match=f"{name}.*--on-bad-image skip"):
             list(reader.batches([np.array(positions)]))
         assert len(by_position(reader.batches([np.array([0, 2])]))) == 2  # the reader is as good as before
 
@@ -520,7 +520,7 @@ def test_processes_leave_unreadable_files_out_or_name_them(files, tmp_path):
     with ImageReader(sources, CROPPED, Reading(2)) as reader:
         read = reader.batches([np.arange(5), *batches])
         assert next(read).positions.tolist() == [0, 1, 2, 3, 4]
-        with pytest.raises(ImageError, match=r"half\.jpg: broken image .*on_bad_image=skip"):
+        with pytest.raises(ImageError, match=r"half\.jpg: broken image .*--on-bad-image skip"):
             next(read)
 
 

@@ -81,6 +81,16 @@ class Collection:
         """
         return self._about_file.is_file()
 
+    @property
+    def has_index(self) -> bool:
+        """Whether the folder holds an index; one whose making was interrupted is none."""
+        if not (self.exists and self.index_file.is_file()):
+            return False
+        try:
+            return bool(read_document(self._about_file, _KIND)["finished"])
+        except FormatError:
+            return True
+
     def write(self, codes: Codes, dataset: Dataset, model: Path, model_digest: str) -> None:
         """Write the codes of a data set's images, whose ids are their positions there.
 

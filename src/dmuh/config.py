@@ -9,6 +9,7 @@ the file, the command line. `dmuh.methods.configure` stacks them, since only it 
 
 import dataclasses
 import math
+import re
 import sys
 import tomllib
 import types
@@ -22,6 +23,8 @@ from dmuh.documents import digest_of
 from dmuh.errors import ConfigError, unknown
 
 T = TypeVar("T")
+_NO_TEXT = re.compile("[\udc80-\udcff]")  # as Python has the bytes of a path that are no UTF-8, which TOML cannot have
+_NO_TEXT_IN_TOML = re.compile("\0([89a-f][0-9a-f])")  # a path has no zeros
 _OF_THE_MACHINE = {"data", "device", "workers"}  # settings that a run may change when it goes on
 
 
@@ -268,8 +271,13 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         for key in values:
             if name != "method" and key not in keys_of(SECTIONS[name]):
                 raise ConfigError(f"{path}: {unknown(f'setting in [{name}]', key, keys_of(SECTIONS[name]))}")
-        layer |= values
+        layer |= {key: _with_bytes(value) for key, value in values.items()}
     return layer
+
+
+def _with_bytes(value: Any) -> Any:
+    """Return a value of a file as it was set: what `_toml_value` wrote for bytes of a path that are no UTF-8."""
+    return _NO_TEXT_IN_TOML.sub(lambda byte: chr(0xDC00 + int(byte[1], 16)), value) if isinstance(value, str) else value
 
 
 def settings_digest(layer: Mapping[str, Any]) -> str:
@@ -349,6 +357,7 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        escaped = _NO_TEXT.sub(lambda byte: f"\0{ord(byte[0]) - 0xDC00:02x}", value)
+        escaped = escaped.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
     return repr(value)

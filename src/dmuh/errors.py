@@ -16,9 +16,11 @@
     │   └── CatalogueError    … because its catalogue is damaged (also a FormatError)
     ├── EngineError           another program that dmuh asks, such as Milvus, is down, slow or refuses
     ├── MissingPackageError   a package that dmuh does not depend on is not installed (also an ImportError)
-    └── MissingExtraError     an optional dependency is not installed (also an ImportError)
+    ├── MissingExtraError     an optional dependency is not installed (also an ImportError)
+    └── StoppedError          a command was stopped by Ctrl-C; the message says how to go on
 
-The command line turns a DmuhError into its sentence and exit code 2; anything else is a bug and keeps its traceback.
+The command line turns a DmuhError into its sentence and exit code 2, or 130 if it was stopped; anything else is a bug
+and keeps its traceback.
 """
 
 import difflib
@@ -116,6 +118,10 @@ class MissingExtraError(DmuhError, ImportError):
 
     def __reduce__(self) -> tuple[type["MissingExtraError"], tuple[str, str]]:
         return type(self), self._about
+
+
+class StoppedError(DmuhError):
+    """A command was stopped by Ctrl-C."""
 
 
 @contextmanager

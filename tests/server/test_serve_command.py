@@ -205,7 +205,7 @@ def test_the_export_is_served_without_torch(model, photos, tmp_path):
     """Encoded, indexed, searched and served by a process in which torch cannot be imported."""
     program = """
 import json, threading, urllib.request
-from dmuh.cli import main, serving
+from dmuh.cli import main
 from dmuh.server.http import server as http_server
 model, photos, index = sys.argv[1:]
 run = http_server.run

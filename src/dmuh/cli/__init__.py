@@ -10,34 +10,50 @@ import sys
 import typer
 
 from dmuh import __version__
-from dmuh.cli import benching, listing, searching, serving, training, warming
+from dmuh.cli import bench, cache, demo, encode, evaluate, export, index, list_names, report, search, serve, train, warm
 from dmuh.cli.console import warn
-from dmuh.errors import DmuhError, PeerError, TrainingError
+from dmuh.cli.options import PlainCommand, PlainGroup
+from dmuh.errors import DmuhError, PeerError, StoppedError, TrainingError
 from dmuh.machine import place_in_group
 
 _ESCAPED = "dmuh.escaped"
 
+_STOPPED = 130  # exit code of a command that Ctrl-C stopped: 128 and the number of the signal
+
 app = typer.Typer(
+    cls=PlainGroup,
     help="Learn short binary codes for images that know where they are unsure, search them and measure them.",
     epilog="Start: dmuh demo. Your own images: dmuh train --dataset folder --data DIR --out RUN, then "
-    "dmuh index RUN DIR --out INDEX, then dmuh search INDEX IMAGE.",
+    "dmuh index RUN DIR --out INDEX, then dmuh search INDEX IMAGE. What a command takes: dmuh COMMAND --help.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("list")(listing.list_names)
-app.command("train")(training.train)
-app.command("encode")(searching.encode)
-app.command("index")(searching.index)
-app.command("search")(searching.search)
-app.command("evaluate")(training.evaluate)
-app.command("bench")(benching.bench)
-app.command("report")(benching.report)
-app.command("export")(serving.export)
-app.command("serve")(serving.serve)
-app.command("demo")(training.demo)
-app.command("cache")(listing.cache)
-app.command("warm")(warming.warm)
+
+_COMMANDS = {
+    "Start here": {"demo": demo.demo, "list": list_names.list_names},
+    "Search your images": {
+        "train": train.train,
+        "index": index.index,
+        "search": search.search,
+        "serve": serve.serve,
+        "encode": encode.encode,
+        "export": export.export,
+    },
+    "Measure and compare": {"evaluate": evaluate.evaluate, "bench": bench.bench, "report": report.report},
+    "This machine": {"cache": cache.cache, "warm": warm.warm},
+}
+
+
+def _one_line_per_paragraph(text: str) -> str:
+    """Return a docstring as a help takes it, which breaks its lines itself."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+for _panel, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        _help = _one_line_per_paragraph(_command.__doc__ or "")
+        app.command(_name, cls=PlainCommand, help=_help, rich_help_panel=_panel)(_command)
 
 
 @app.callback(invoke_without_command=True)
@@ -48,7 +64,7 @@ def _version(version: bool = typer.Option(False, "--version", help="Print the ve
 
 
 def main() -> None:
-    """Run the command line: a user's mistake is one sentence and exit code 2."""
+    """Run the command line: a user's mistake is one sentence and exit code 2, Ctrl-C exit code 130."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("dmuh: %(message)s"))
     logging.getLogger("dmuh").handlers = [handler]
@@ -64,6 +80,10 @@ def main() -> None:
         finally:
             if output:
                 output.flush()  # here, where it can be said that there is no room
+    except (StoppedError, KeyboardInterrupt) as error:
+        if first:
+            warn(str(error) or "stopped; give the same command again")
+        sys.exit(_STOPPED)
     except DmuhError as error:
         if first or not isinstance(error, PeerError | TrainingError):  # which the first process reports too
             warn(str(error))

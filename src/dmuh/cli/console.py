@@ -1,13 +1,13 @@
-"""What the commands share: printing, progress bars and the options of data sets."""
+"""What the commands print: results, tables, remarks, and how far a long job is."""
 
 import json
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from dmuh.progress import Bar
 from dmuh.progress import counting_bar as counting_bar
@@ -15,13 +15,8 @@ from dmuh.progress import counting_bar as counting_bar
 if TYPE_CHECKING:
     from dmuh.bench import State as GridState
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-DatasetName = Annotated[str | None, typer.Option("--dataset", help="Name of the data set, see `dmuh list`.")]
-PathFormat = Annotated[str | None, typer.Option(help="csv: builds the path from columns, images/{image_id}.jpg")]
-PathColumn = Annotated[str | None, typer.Option(help="csv: column with the image path.")]
-LabelColumn = Annotated[str | None, typer.Option(help="csv: column with the labels.")]
-LabelSeparator = Annotated[str | None, typer.Option(help="csv: what separates labels in that column; by default ;")]
-OnBadImage = Annotated[str | None, typer.Option(help="What an unreadable image does: fail (the default) or skip.")]
+_NO_TEXT = re.compile("[\ud800-\udfff]")  # what stands for a byte that is no UTF-8
+_NARROWEST = 16  # columns of a terminal that a wrapped column of a table has at least
 
 
 def say(text: str) -> None:
@@ -34,18 +29,53 @@ def say_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none") -> None:
-    """Print a titled table; columns are as wide as they need to be, and a pipe gets them whole."""
+def warn(text: str) -> None:
+    """Print a remark beside the result."""
+    print(f"dmuh: {text}", file=sys.stderr)
+
+
+def shown(name: str) -> str:
+    """Return a file's name as text that can be drawn, also where its bytes are no UTF-8."""
+    return _NO_TEXT.sub("\ufffd", name)
+
+
+def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none", *, wrap: bool = False) -> None:
+    """Print a titled table; columns are as wide as they need to be.
+
+    With `wrap` long texts are broken to fit a terminal; a pipe gets every row in one line all the same.
+    """
     print(title)
     if not rows:
         print(f"  {empty}\n")
         return
     columns = list(rows[0])
-    widths = [max(len(column), *(len(row[column]) for row in rows)) for column in columns]
-    for line in ({column: column for column in columns}, *rows):
-        cells = (line[column].ljust(width) for column, width in zip(columns, widths, strict=True))
-        print("  " + "  ".join(cells).rstrip())
+    widths = {column: max(len(column), *(len(row[column]) for row in rows)) for column in columns}
+    narrow = wrap and sys.stdout.isatty()
+    if narrow:
+        widths = _narrowed(widths, shutil.get_terminal_size().columns - 2 * len(columns))
+    for row in ({column: column for column in columns}, *rows):
+        cells = [
+            textwrap.wrap(row[column], widths[column], break_on_hyphens=False) or [""] if narrow else [row[column]]
+            for column in columns
+        ]
+        for n in range(max(map(len, cells))):
+            parts = [
+                (cell[n] if n < len(cell) else "").ljust(widths[column])
+                for column, cell in zip(columns, cells, strict=True)
+            ]
+            print("  " + "  ".join(parts).rstrip())
     print()
+
+
+def _narrowed(widths: dict[str, int], most: int) -> dict[str, int]:
+    """Return widths of columns that are `most` together: the widest ones give way."""
+    narrowed = dict(widths)
+    while sum(narrowed.values()) > most:
+        widest = max(narrowed, key=lambda column: narrowed[column])
+        if narrowed[widest] <= _NARROWEST:
+            break
+        narrowed[widest] -= 1
+    return narrowed
 
 
 @contextmanager
@@ -55,10 +85,10 @@ def grid_bar() -> Iterator[Callable[["GridState"], None]]:
 
         def report(state: "GridState") -> None:
             parts = [f"{round(state.seconds_left / 60)} min left"]
-            parts += [f"{name} {done}/{epochs}" for name, done, epochs in state.running]
             if state.failed:
                 parts.insert(0, f"{state.failed} failed")
-            bar.set(state.done, state.total, "  ".join(parts))
+            parts += [f"{name} {done}/{epochs}" for name, done, epochs in state.running]
+            bar.set(state.done, state.total, *parts)
 
         yield report
 
@@ -76,15 +106,3 @@ def download_bar() -> Iterator[Callable[[int, int | None], None]]:
         yield report
     finally:
         bar.stop()
-
-
-def warn(text: str) -> None:
-    """Print a remark beside the result."""
-    print(f"dmuh: {text}", file=sys.stderr)
-
-
-def given(**flags: Any) -> dict[str, Any]:
-    """Return the flags that were given."""
-    return {
-        name: str(value) if isinstance(value, Path) else value for name, value in flags.items() if value is not None
-    }

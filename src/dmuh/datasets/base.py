@@ -217,7 +217,7 @@ def existing(paths: Sequence[Path], source: Path, on_bad_image: OnBadImage, advi
     sentence = f"{source} names {n_missing:,} images that do not exist, the first is {gone}"
     if on_bad_image == "skip" and there:
         return there, [f"{sentence}; they are left out"]
-    skip = ", or leave them out with on_bad_image=skip" if there else ""
+    skip = ", or leave them out by --on-bad-image skip" if there else ""
     raise DataError(f"{sentence}; {advice}{skip}")
 
 

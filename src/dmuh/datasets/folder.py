@@ -1,5 +1,6 @@
 """folder: images on disk, one folder per class; and `images`: a folder or list of files without labels."""
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ def load_folder(root: Path, class_folder: Literal["top", "own"] = "top") -> Data
     names: list[list[str]] = []
     for path in paths:
         parts = path.relative_to(root).parts[:-1]
-        name = "/".join(parts) if class_folder == "own" else "".join(parts[:1])
+        name = _text("/".join(parts) if class_folder == "own" else "".join(parts[:1]))
         names.append([name] if name else [])
     classes = sorted({name for image_names in names for name in image_names})
     if not classes:
@@ -73,6 +74,11 @@ def write_folder(dataset: Dataset, positions: NDArray[np.int64], root: Path) -> 
             shutil.rmtree(partial)
             raise
     return replace(dataset, images=paths)
+
+
+def _text(name: str) -> str:
+    """Return a folder's name as the text of a label; bytes that are no UTF-8 become escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _images_below(root: Path) -> ImageFolder:

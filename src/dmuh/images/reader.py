@@ -130,7 +130,7 @@ class ImageReader:
         for part in parts:
             for name, reason in part.reasons.items():
                 if self._reading.on_bad_image == "fail":
-                    raise ImageError(f"{reason} (on_bad_image=skip leaves such images out)")
+                    raise ImageError(f"{reason} (--on-bad-image skip leaves such images out)")
                 self._reading.bad.reasons.setdefault(name, reason)
             pixels[len(read) : len(read) + len(part.positions)] = part.pixels
             read += part.positions

@@ -28,7 +28,7 @@ from dmuh.codes import Codes
 from dmuh.config import Config, DataSettings, build, parse_toml, read_toml, settings_digest
 from dmuh.datasets import Dataset, ImageFiles, load_dataset
 from dmuh.documents import Journal, read_document, write_document
-from dmuh.errors import ConfigError, FormatError, RunError
+from dmuh.errors import ConfigError, DataError, FormatError, RunError
 from dmuh.files import (
     Array,
     ArrayFile,
@@ -167,6 +167,11 @@ class Run:
         settings = build(DataSettings, self.settings() | moved, problems)
         if settings is None:
             raise ConfigError(f"{self.config_file}: {'; '.join(problems)}")
+        if data is None and settings.data and not Path(settings.data).exists():
+            raise DataError(
+                f"{settings.data}, the data of {self.path}, does not exist: put it back, or say "
+                "where it is by --data (of dmuh train, evaluate and export)"
+            )
         return load_dataset(settings)
 
     def load_split(self, dataset: Dataset) -> Split:

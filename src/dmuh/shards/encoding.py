@@ -30,7 +30,11 @@ def encode_shard(
         return
     schema = _schema(pa, manifest.n_bits)
     spans: list[int] = []
-    with written_whole(file) as temporary, parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with (
+        written_whole(file) as temporary,
+        temporary.open("wb") as stream,  # opened here: the library takes no path that is not Unicode
+        parquet.ParquetWriter(stream, schema, compression="zstd") as writer,
+    ):
         for batch in source.batches(shard, manifest.shards):
             codes = hasher.encode(batch.images, ids=batch.ids, reading=reading)
             writer.write_table(_table(pa, schema, codes, batch))

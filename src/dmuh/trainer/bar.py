@@ -25,22 +25,26 @@ Report = Callable[[Progress], None]
 
 @contextmanager
 def training_bar() -> Iterator[Report]:
-    """Show the training's bar: each loss term, mean uncertainty, validation MAP, images per second and the time left.
+    """Show the training's bar: images per second, the time left, the epoch and the validation MAP.
 
-    Yields what is to be told of each step.
+    Then, as far as the terminal is wide, the loss, the mean uncertainty and each term of the loss. Yields what is to be
+    told of each step.
     """
-    bar = Bar("training")
+    bar = Bar("training", in_percent=True)
 
     def report(step: Progress) -> None:
         bar.start()  # at the first step: what comes before it has a bar of its own
-        parts = [f"epoch {step.epoch}/{step.epochs}", *(f"{k} {v:.3f}" for k, v in step.terms.items())]
-        if step.uncertainty is not None:
-            parts.append(f"u {step.uncertainty:.4f}")
+        notes = [f"epoch {step.epoch}/{step.epochs}"]
         if step.validation_map is not None:
-            parts.append(f"val MAP {step.validation_map:.4f}")
+            notes.append(f"val MAP {step.validation_map:.4f}")
+        notes.append(f"loss {sum(step.terms.values()):.3f}")
+        if step.uncertainty is not None:
+            notes.append(f"u {step.uncertainty:.4f}")
+        if len(step.terms) > 1:
+            notes += [f"{name} {value:.3f}" for name, value in step.terms.items()]
         if bar.total is None:  # a resumed run has done some epochs already
             bar.set((step.epoch - 1) * step.images_per_epoch, step.epochs * step.images_per_epoch)
-        bar.advance(step.images, "  ".join(parts))
+        bar.advance(step.images, *notes)
 
     try:
         yield report

@@ -76,7 +76,7 @@ function drawCode(query) {
 }
 
 function picture(image, source, alt) {
-  image.onload = () => image.classList.toggle("small", image.naturalWidth < 100);
+  image.onload = () => image.classList.toggle("small", image.naturalWidth <= 32);
   image.onerror = () => image.parentElement.classList.add("missing");
   image.alt = alt;
   image.src = source;

@@ -3,9 +3,12 @@
 import time
 from typing import Any
 
-from dmuh.cli.console import Json, say, say_json, warn
+from dmuh.cli.console import say, say_json, warn
+from dmuh.cli.options import Json
+from dmuh.cli.stopping import stoppable
 
 
+@stoppable()
 def warm(as_json: Json = False) -> None:
     """Compile what large searches and evaluations use, once after an install; nothing else needs it.
 

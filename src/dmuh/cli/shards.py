@@ -1,14 +1,13 @@
-"""What the commands do beyond one machine: codes in shards, search by Milvus."""
+"""How dmuh encode writes shards: many images, by many processes on many machines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dmuh.cli.console import counting_bar, say, say_json, warn
+from dmuh.cli.console import say, say_json, warn
 from dmuh.errors import ConfigError
 
 if TYPE_CHECKING:
     from dmuh.images import Reading
-    from dmuh.index import MilvusIndex
     from dmuh.shards.sources import ImageSource
 
 
@@ -55,27 +54,3 @@ def encode_shards(
     else:
         rest = f"{len(missing)} of {total} are missing" if missing else f"all are there: dmuh index {out}"
         say(f"{len(mine)} shards encoded in {out}; {rest}")
-
-
-def open_milvus(address: str, folder: Path) -> "MilvusIndex":
-    """Open the index of a folder's codes at an address such as milvus:codes.db."""
-    from dmuh.collection import Collection
-    from dmuh.index import MilvusIndex
-    from dmuh.shards import Shards
-
-    shards = Shards(folder)
-    return MilvusIndex(address, of=shards.manifest().digest() if shards.exists else Collection(folder).codes_digest())
-
-
-def fill_milvus(address: str, folder: Path) -> "MilvusIndex":
-    """Give Milvus the codes of a folder that it does not have yet, with their labels; shards one after the other."""
-    from dmuh.collection import Collection
-    from dmuh.shards import Shards
-
-    opened = open_milvus(address, folder)
-    if Shards(folder).exists:
-        with counting_bar("loading", None) as progress:
-            Shards(folder).fill(opened, progress)
-        return opened
-    codes, items = Collection(folder).load_codes(), Collection(folder).items()
-    return opened.add_missing(codes, [items[id_].labels for id_ in codes.ids.tolist()])

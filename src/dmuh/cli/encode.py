@@ -1,0 +1,144 @@
+"""dmuh encode, and the encoding that index and search begin with."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from dmuh.cli import console
+from dmuh.cli.console import say, say_json, warn
+from dmuh.cli.options import DatasetOptions, Json, Workers, flag, with_groups
+from dmuh.cli.shards import encode_shards
+from dmuh.cli.stopping import AGAIN, GOES_ON, stoppable
+from dmuh.errors import ConfigError, DataError, needs_torch
+
+if TYPE_CHECKING:
+    from dmuh.codes import Codes
+    from dmuh.collection import Collection
+    from dmuh.datasets import Dataset
+    from dmuh.encoder import Hasher
+    from dmuh.images import Reading
+
+_SHARDS = "Many images, many machines"
+Model = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Folder of a finished run, or one written by `dmuh export`.")
+]
+Replace = Annotated[bool, flag("--replace", help="Make the index in --out anew, if it holds one.")]
+
+
+def _how_to_go_on(**options: Any) -> str:
+    from dmuh.shards import Shards
+
+    return f"shards that are done are kept: {GOES_ON}" if Shards(options["out"]).exists else AGAIN
+
+
+@with_groups
+@stoppable(_how_to_go_on)
+def encode(
+    run: Model,
+    images: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGES", help="Image files and folders; with --dataset its folder or file."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write the codes to.")],
+    source: DatasetOptions = DatasetOptions(),  # noqa: B008 (never used: each option has its default)
+    workers: Workers = None,
+    replace: Replace = False,
+    as_json: Json = False,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            rich_help_panel=_SHARDS,
+            help="Write N Parquet files; the same command again makes those that are missing.",
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", rich_help_panel=_SHARDS, help="Write file K of N alone, such as 3/64.")
+    ] = None,
+    on_ray: Annotated[
+        bool,
+        typer.Option("--ray", metavar="", rich_help_panel=_SHARDS, help="Have a Ray cluster write the --shards."),
+    ] = False,
+) -> None:
+    """Turn images into codes, without an index.
+
+    Example: dmuh encode runs/photos photos --dataset folder --out photos.codes
+
+    With --dataset folder or csv the images keep their labels. Next: dmuh index photos.codes.
+
+    Parquet lists and tar files as WebDataset has them are encoded in shards. Under torchrun, Slurm and Kubernetes the
+    processes share the --shards.
+    """
+    if shards or shard or on_ray or any(path.suffix.lower() in (".tar", ".parquet") for path in images):
+        from dmuh.shards.sources import DatasetSource, open_source
+
+        images = [path.absolute() for path in images] if on_ray else images  # actors run in folders of their own
+        parts = open_source(images) or DatasetSource(load(images, source))
+        reading = reading_by(source.on_bad_image, workers)
+        encode_shards(run, parts, out, shards=shards, shard=shard, reading=reading, on_ray=on_ray, as_json=as_json)
+        return
+    codes = encode_to(out, run, images, source, workers, replace)
+    result = {"codes": str(out), "images": len(codes), "n_bits": codes.n_bits}
+    say_json(result) if as_json else say(f"{len(codes):,} images encoded with {codes.n_bits} bits: {out}")
+
+
+def encode_to(
+    out: Path, run: Path, images: list[Path], source: DatasetOptions, workers: int | None, replace: bool
+) -> "Codes":
+    """Encode images or a data set into a collection folder; an index that is there is replaced only on demand."""
+    from dmuh.collection import Collection
+
+    with needs_torch("encoding images"):
+        from dmuh.encoder import Hasher
+
+    refuse_to_replace(Collection(out), replace)
+    data = load(images, source)
+    hasher = Hasher.load(run)
+    codes = encode_images(hasher, data, reading_by(source.on_bad_image, workers))
+    Collection(out).write(codes, data, run, hasher.digest)
+    return codes
+
+
+def refuse_to_replace(collection: "Collection", replace: bool) -> None:
+    """Raise if a folder holds an index that was not to be replaced."""
+    if not replace and collection.has_index:
+        raise DataError(f"{collection.path} holds an index already: make it anew by --replace, or give another --out")
+
+
+def load(images: list[Path], source: DatasetOptions) -> "Dataset":
+    """Read image files and folders, or the data set that the options name."""
+    from dmuh.config import DataSettings, build
+    from dmuh.datasets import load_dataset, load_images
+
+    problems: list[str] = []
+    settings = build(DataSettings, {"dataset": "images", "data": str(images[0]), **source.given()}, problems)
+    if settings is None:
+        raise ConfigError("; ".join(problems))
+    if settings.dataset == "images":
+        data = load_images(images)
+    elif len(images) > 1:
+        raise ConfigError(f"--dataset {settings.dataset} takes one folder or file, got {len(images)}")
+    else:
+        data = load_dataset(settings)
+    for note in data.notes:
+        warn(note)
+    return data
+
+
+def reading_by(on_bad_image: str | None, workers: int | None = None) -> "Reading":
+    """Return how images are read by these options, with a bar."""
+    from dmuh.images import OnBadImage, Reading
+
+    if on_bad_image not in (None, "fail", "skip"):
+        raise ConfigError(f"--on-bad-image must be fail or skip, got {on_bad_image!r}")
+    return Reading(workers, cast(OnBadImage, on_bad_image or "fail"), progress=console.counting_bar)
+
+
+def encode_images(hasher: "Hasher", data: "Dataset", reading: "Reading") -> "Codes":
+    """Encode the images of a data set, and count those that could not be read."""
+    codes = hasher.encode(data.images, reading=reading)
+    if len(reading.bad):
+        warn(reading.bad.summary())
+    return codes

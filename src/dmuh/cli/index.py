@@ -1,0 +1,61 @@
+"""dmuh index."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dmuh.cli.console import say, say_json
+from dmuh.cli.encode import Replace, encode_to
+from dmuh.cli.milvus import fill_milvus
+from dmuh.cli.options import DatasetOptions, Engine, Json, Workers, with_groups
+from dmuh.cli.stopping import stoppable
+from dmuh.errors import ConfigError
+
+
+@with_groups
+@stoppable()
+def index(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Folder of a run or of `dmuh export`; or of codes that `dmuh encode` made."),
+    ],
+    images: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="IMAGES", help="Image files and folders to index; none if RUN is one of codes."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder of the index; codes are indexed where they are."),
+    ] = None,
+    dataset: DatasetOptions = DatasetOptions(),  # noqa: B008 (never used: each option has its default)
+    workers: Workers = None,
+    replace: Replace = False,
+    engine: Engine = None,
+    as_json: Json = False,
+) -> None:
+    """Make images searchable: encode them, unless they are codes already, and index their codes.
+
+    Example: dmuh index runs/photos photos --dataset folder --out photos.index
+
+    With --dataset folder or csv the index has the images' labels. Next: dmuh search, dmuh serve.
+    """
+    from dmuh.collection import Collection
+    from dmuh.shards import Shards
+
+    replaced = False
+    if Collection(source).exists or Shards(source).exists:
+        if images or out:
+            raise ConfigError(f"{source} holds codes, which are indexed in place: leave out images and --out")
+        if engine is None and not Collection(source).exists:
+            Shards(source).merge()
+        out = source
+    elif not images or out is None:
+        raise ConfigError("to index images give a run, the images and --out: dmuh index RUN IMAGES --out INDEX")
+    else:
+        replaced = Collection(out).has_index
+        encode_to(out, source, images, dataset, workers, replace)
+    built = Collection(out).build_index() if engine is None else fill_milvus(engine, out)
+    result = {"index": str(out), "images": len(built), "n_bits": built.n_bits, "replaced": replaced}
+    instead = ", in place of the index that was there" if replaced else ""
+    say_json(result) if as_json else say(f"{len(built):,} images indexed{instead}: {out}")

@@ -1,0 +1,33 @@
+"""The codes of a folder in Milvus, which searches them in place of this process."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dmuh.cli.console import counting_bar
+
+if TYPE_CHECKING:
+    from dmuh.index import MilvusIndex
+
+
+def open_milvus(address: str, folder: Path) -> "MilvusIndex":
+    """Open the index of a folder's codes at an address such as milvus:codes.db."""
+    from dmuh.collection import Collection
+    from dmuh.index import MilvusIndex
+    from dmuh.shards import Shards
+
+    shards = Shards(folder)
+    return MilvusIndex(address, of=shards.manifest().digest() if shards.exists else Collection(folder).codes_digest())
+
+
+def fill_milvus(address: str, folder: Path) -> "MilvusIndex":
+    """Give Milvus the codes of a folder that it does not have yet, with their labels; shards one after the other."""
+    from dmuh.collection import Collection
+    from dmuh.shards import Shards
+
+    opened = open_milvus(address, folder)
+    if Shards(folder).exists:
+        with counting_bar("loading", None) as progress:
+            Shards(folder).fill(opened, progress)
+        return opened
+    codes, items = Collection(folder).load_codes(), Collection(folder).items()
+    return opened.add_missing(codes, [items[id_].labels for id_ in codes.ids.tolist()])
