@@ -1,8 +1,8 @@
 """Build sdist and wheel and check them: python .ci/dist.py [FOLDER], run by `make dist`.
 
-What is checked: that their descriptions are valid and strict readers accept them, that the wheel holds every file of the package and no
-other, that the sdist builds the same wheel, and that the wheel, installed alone into an empty environment beside the
-packages of this one, shows its help, lists its methods and finds its page.
+Checked is that their descriptions are valid, that the wheel, which is built from the sdist, holds every file of the
+package and no other, and that the wheel, in an empty environment that is lent the packages of this one, shows its help,
+lists its methods and finds its page.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""What the site has beside the pages of docs/: the command line, methods and settings as the code tells them, notebooks, figures.
+"""What the site has beside the pages of docs/: commands, methods, settings as the code has them, notebooks, figures.
 
-MkDocs calls `on_files` while it builds. Nothing is copied by hand, so nothing can grow old.
+MkDocs calls `on_files` and `on_page_markdown` while it builds. Nothing is copied by hand, so nothing grows old.
 """
 
 import base64
@@ -23,6 +23,25 @@ from dmuh.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "docs" / "notebooks"
+COMMANDS = """# Command line
+
+Every command says this by `--help` too, and `--json` gives its result to other programs. A mistake is one sentence on
+standard error and exit code 2; Ctrl-C is exit code 130."""
+METHOD_NOTES = """# Methods
+
+Each is one small file in `src/dmuh/methods`, with its formula, its paper and every deviation from it. Deep methods
+train in one loop on the same networks; shallow ones are fitted to the features of a frozen network. `dmuh list
+--methods` shows them too.
+
+{table}
+
+`--preset paper` takes the settings of the paper for `dmuh`: β = 50, γ = 1, α = 0.7, SGD from 0.05 to 0.0005, and sums
+normalised as its learning rate implies. The defaults are chosen to train well on small and large sets alike.
+"""
+SETTINGS = """# Settings
+
+What `--set key=value` takes, the TOML files of `--config`, and `dmuh.configure`. `dmuh list --settings` shows them
+too."""
 Table = list[dict[str, str]]
 
 
@@ -54,8 +73,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def command_line() -> str:
     """Return the reference of all commands, from the texts of their own --help."""
-    parts = ["# Command line\n\nEvery command says this by `--help` too, and `--json` gives its result to other programs."
-             " A mistake is one sentence on standard error and exit code 2; Ctrl-C is exit code 130."]  # fmt: skip
+    parts = [COMMANDS]
     group = get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
     for name, command in group.commands.items():
@@ -96,16 +114,7 @@ def methods() -> str:
          "where it is from": method.paper}
         for name, method in METHODS.items()
     ]  # fmt: skip
-    return f"""# Methods
-
-Each is one small file in `src/dmuh/methods`, with its formula, its paper and every deviation from it. Deep methods train in one
-loop on the same networks; shallow ones are fitted to the features of a frozen network. `dmuh list --methods` shows them too.
-
-{_markdown_table(rows)}
-
-`--preset paper` takes the settings of the paper for `dmuh`: β = 50, γ = 1, α = 0.7, SGD from 0.05 to 0.0005, and sums normalised as its
-learning rate implies. The defaults are chosen to train well on small and large sets alike.
-"""
+    return METHOD_NOTES.format(table=_markdown_table(rows))
 
 
 def settings() -> str:
@@ -113,9 +122,7 @@ def settings() -> str:
     from dmuh.config import SECTIONS, describe
     from dmuh.methods import METHODS
 
-    parts = [
-        "# Settings\n\nWhat `--set key=value` takes, and the TOML files of `--config`. `dmuh list --settings` shows them too."
-    ]
+    parts = [SETTINGS]
     groups = {name.capitalize(): cls for name, cls in SECTIONS.items()}
     groups |= {f"Method {name}": method.Options for name, method in METHODS.items()}
     for title, cls in groups.items():

@@ -60,8 +60,8 @@ def test_tables_of_the_docs_are_included():
         assert len(included) >= least
         for file in included:
             assert (ROOT / file).is_file(), f"{page} includes {file}"
-    assert not [line for page in ("results", "speed") for line in (ROOT / "docs" / f"{page}.md").read_text().splitlines()
-                if line.startswith("|")]  # fmt: skip
+    for page in ("results", "speed"):
+        assert not re.search(r"^\|", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/milvus.md", "docs/tutorials/a-million-images.md"])

@@ -7,9 +7,9 @@
 # %% [markdown]
 # # Compare methods on your features
 #
-# Who has a matrix of features, such as the embeddings of another network, needs no images: `dmuh.Hashing` is a scikit-learn
-# estimator that turns features into codes by any method. Here the features are the 64 pixels of scikit-learn's digits; put yours
-# in their place.
+# Who has a matrix of features, such as the embeddings of another network, needs no images: `dmuh.Hashing` is a
+# scikit-learn estimator that turns features into codes by any method. Here the features are the 64 pixels of
+# scikit-learn's digits; put yours in their place.
 
 # %%
 import matplotlib.pyplot as plt
@@ -24,8 +24,8 @@ X_train, y_train = X_database[:500], y_database[:500]
 X_train.shape, X_query.shape, X_database.shape
 
 # %% [markdown]
-# Every method learns from the same 500 rows, the 200 queries search the rest. `codes` gives packed codes with their uncertainty,
-# `transform` an array of 0 and 1 for other estimators.
+# Every method learns from the same 500 rows; the 200 queries search all others. `codes` gives packed codes with their
+# uncertainty, `transform` an array of 0 and 1 for other estimators.
 
 # %%
 methods = ["itq", "lfh", "sdh", "csq", "dmuh"]
@@ -51,8 +51,8 @@ axis.legend(loc="lower right")
 figure.tight_layout()
 
 # %% [markdown]
-# One split and default settings: a difference of a point says nothing. For a table that does, with several seeds and settings chosen on other
-# images, see [Reproduce a table](../tutorials/reproduce-a-table.md).
+# One split and default settings: a difference of a point says nothing. For a table that does, with several seeds and
+# settings chosen on other images, see [Reproduce a table](../tutorials/reproduce-a-table.md).
 #
 # ## Search with the codes
 

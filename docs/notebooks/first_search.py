@@ -31,9 +31,9 @@ sorted(folder.name for folder in (root / "photos").iterdir())
 # %% [markdown]
 # ## Train
 #
-# `configure` takes the same names as the command line and refuses a wrong one at once. A frozen EfficientNet-Lite0 computes features of
-# every image, once; on top of it a layer learns that gives 48 bits. Everything that belongs to the training is in the
-# run folder afterwards.
+# `configure` takes the same names as the command line and refuses a wrong one at once. A frozen EfficientNet-Lite0
+# computes features of every image, once; on top of it a layer learns that gives 48 bits. Everything that belongs to the
+# training is in the run folder afterwards.
 
 # %%
 config = dmuh.configure({"dataset": "folder", "data": str(root / "photos"), "bits": 48, "epochs": 3})
@@ -72,8 +72,8 @@ for row, query in enumerate(queries):
 figure.tight_layout()
 
 # %% [markdown]
-# The index is exact: `matches` are the five nearest of all codes, equal distances in the order of their ids. It can be saved as one
-# file, and opens without being read whole.
+# The index is exact: `matches` are the five nearest of all codes, equal distances in the order of their ids. It can be
+# saved as one file, and opens without being read whole.
 
 # %%
 index.save(root / "photos.safetensors")

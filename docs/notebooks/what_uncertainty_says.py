@@ -7,8 +7,9 @@
 # %% [markdown]
 # # What uncertainty says
 #
-# Every code has an uncertainty per bit. Here a small network learns the embedded digits, and we look at what its uncertainty
-# predicts. The page [What uncertainty says](../uncertainty.md) has the same on CIFAR-10, where the answer is more sober.
+# Every code has an uncertainty per bit. Here a small network learns the embedded digits, and we look at what its
+# uncertainty predicts. The page [What uncertainty says](../uncertainty.md) has the same on CIFAR-10, where the answer
+# is more sober.
 
 # %%
 import tempfile
@@ -32,8 +33,8 @@ metrics = dmuh.evaluate(query, database, digits.labels[split.query], digits.labe
 print(f"MAP {metrics.map:.3f} of {len(query)} queries in {len(database)} images")
 
 # %% [markdown]
-# `uncertainty = "margin"` measures how near the outputs of an image are to 0, where a bit turns over. Without that setting it is the
-# difference between the network and its momentum-averaged copy, as in the paper.
+# `uncertainty = "margin"` measures how near the outputs of an image are to 0, where a bit turns over. Without that
+# setting it is the difference between the network and its momentum-averaged copy, as in the paper.
 #
 # ## The images
 
