@@ -3,8 +3,8 @@
 python examples/photographs.py FOLDER [PARTS]
 
 The photographs come with scikit-image and scikit-learn, and may be shown: "temple" (danielbuechele) and "flower"
-(vultilion) are CC BY 2.0, the others CC0 or in the public domain. A part is cut out at random, turned a little, mirrored or not,
-darkened or lightened, so that no two are alike. Needs `pip install scikit-image scikit-learn`.
+(vultilion) are CC BY 2.0, the others CC0 or in the public domain. A part is cut out at random, turned a little,
+mirrored or not, darkened or lightened, so that no two are alike. Needs `pip install scikit-image scikit-learn`.
 """
 
 import sys
