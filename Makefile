@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKED := $(PIP) install --require-hashes --no-deps --only-binary :all:
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve check format test test-slow fuzz bench lock clean
+.PHONY: help install demo serve check format test test-slow fuzz bench docs dist lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -52,8 +52,15 @@ fuzz: $(READY)  ## damage every kind of file that dmuh writes, 2,000 times each;
 bench: $(READY)  ## the measurements behind every claim of speed
 	@for script in evaluate search encoding step reading large_set serve attack killed milvus; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
+docs: $(READY)  ## the docs site, in site/; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+dist: $(READY)  ## sdist and wheel in dist/, checked and tried in an empty environment
+	$(BIN)/python .ci/dist.py
+
 lock: $(READY)  ## choose versions anew where pyproject.toml asks for it; all of them by make lock UPGRADE=--upgrade
 	$(BIN)/python .ci/lock.py $(UPGRADE)
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
