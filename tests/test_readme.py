@@ -37,6 +37,7 @@ def workplace(folder, monkeypatch) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_commands(workplace):
     commands = [line.split("#")[0] for block in blocks("console") for line in block.splitlines()]
     ours = [shlex.split(command) for command in commands if command.startswith("dmuh ")]
@@ -67,12 +68,14 @@ def test_make_targets():
     assert all(re.search(rf"^{target}:", makefile, flags=re.M) for target in targets)
 
 
+@pytest.mark.long
 def test_python(workplace, capsys):
     for program in blocks("python"):
         exec(compile(program, "README.md", "exec"), {})
     assert re.search(r"\[ *0 .*\] \['", capsys.readouterr().out)
 
 
+@pytest.mark.long
 def test_quickstart(tmp_path, monkeypatch, capsys):
     script = ROOT / "examples" / "quickstart.py"
     assert len(script.read_text().splitlines()) < 100
