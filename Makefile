@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKED := $(PIP) install --require-hashes --no-deps --only-binary :all:
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve check format test test-slow fuzz bench docs dist lock clean
+.PHONY: help install demo serve check format test test-all test-slow fuzz bench docs dist lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -40,10 +40,17 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: $(READY)  ## the tests, on all cores
-	$(BIN)/pytest -n auto --dist loadfile
+# A worker that has finished takes tests from another one. What a file's tests share may then be made twice, which
+# costs less than a core that waits.
+PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-test-slow: $(READY)  ## the tests on real images; DMUH_DATA names their folder
+test: $(READY)  ## the tests of what is computed, written and said, on all cores: 3 minutes on two
+	$(PYTEST) -m 'not slow and not long'
+
+test-all: $(READY)  ## all tests but the slow: also kills, browser, README, every setting; 7 minutes on two cores
+	$(PYTEST)
+
+test-slow: $(READY)  ## the slow tests, among them those on real images; DMUH_DATA names their folder
 	$(BIN)/pytest -m slow
 
 fuzz: $(READY)  ## damage every kind of file that dmuh writes, 2,000 times each; TIMES=… SEED=… change that

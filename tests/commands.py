@@ -16,15 +16,15 @@ class Result:
     stderr: str
 
 
-def dmuh(*arguments: object, code: int = 0) -> Result:
-    """Run a command in this process."""
-    out, err = io.StringIO(), io.StringIO()
+def dmuh(*arguments: object, code: int = 0, encoding: str = "utf-8") -> Result:
+    """Run a command in this process, whose output has this encoding."""
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["dmuh", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
     assert (stopped.value.code or 0) == code, err.getvalue()
-    return Result(out.getvalue(), err.getvalue())
+    return Result(out.buffer.getvalue().decode(encoding), err.getvalue())
 
 
 def refused(*arguments: object) -> str:

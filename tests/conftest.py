@@ -1,6 +1,10 @@
+import functools
+import importlib
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +22,7 @@ from dmuh.datasets.mnist5k import load_mnist5k
 from dmuh.runs import Run
 from extras import needs, pytest_terminal_summary  # noqa: F401
 from milvus_server import ADDRESS, CANNOT, SERVED, Server
+from once import made_once
 
 # The networks of the tests are tiny: one thread is as fast, and does not fight with other processes.
 torch.set_num_threads(1)
@@ -26,9 +31,22 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests send it to.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# torch's exporter reads the sources of its 500 operators anew for each network, which is half of what it takes.
+with suppress(ImportError, AttributeError):  # a torch that does it otherwise is left alone
+    from torch.onnx._internal._lazy_import import onnxscript_apis
+
+    _name = onnxscript_apis._name
+    onnxscript_apis.get_torchlib_ops = functools.cache(lambda: importlib.import_module(_name).get_torchlib_ops())
+
 # A busy machine decides no test.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the long tests where several workers share them, so that none is left with one at the end."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -80,10 +98,29 @@ def shapes() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def digit_run(digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[..., Path]:
+    """`shared_folder(name, make)`: a copy of its own of a folder that one of the workers fills by `make(folder)`."""
+
+    own = tmp_path_factory.getbasetemp()
+    root = own.parent if hasattr(request.config, "workerinput") else own
+
+    def copied(name: str, make: Callable[[Path], object]) -> Path:
+        made = made_once(root, f"once-{name}", make)
+        return shutil.copytree(made, tmp_path_factory.mktemp(name) / "copy")
+
+    return copied
+
+
+def trained(settings: dict[str, object], dataset: Dataset) -> Callable[[Path], object]:
+    """What trains a network and exports it, as its first use does."""
+    return lambda folder: Hasher.load(train(configure(settings), folder / "run", dataset=dataset).path)
+
+
+@pytest.fixture(scope="session")
+def digit_run(digits: Dataset, shared_folder: Callable[..., Path]) -> Run:
     """A network for digits, trained from scratch."""
     settings = {"epochs": 2, "bits": 20, "query": 5, "train": 16, "image_size": 16, "batch_size": 24}
-    return train(configure(settings), tmp_path_factory.mktemp("digits") / "run", dataset=digits)
+    return Run(shared_folder("digits", trained(settings, digits)) / "run")
 
 
 @pytest.fixture(scope="session")
@@ -92,10 +129,10 @@ def digit_hasher(digit_run: Run) -> Hasher:
 
 
 @pytest.fixture(scope="session")
-def shape_run(shapes: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def shape_run(shapes: Dataset, shared_folder: Callable[..., Path]) -> Run:
     """A hash layer above EfficientNet-Lite0 as it was learned elsewhere."""
     settings = {"dataset": "folder", "epochs": 2, "bits": 16, "image_size": 64, "batch_size": 8, "augment": "crop"}
-    return train(configure(settings), tmp_path_factory.mktemp("shapes") / "run", dataset=shapes)
+    return Run(shared_folder("shapes", trained(settings, shapes)) / "run")
 
 
 @pytest.fixture(scope="session")
@@ -157,15 +194,17 @@ image_size = 16
 
 
 @pytest.fixture(scope="session")
-def bench(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bench(vectors: Path, shared_folder: Callable[..., Path]) -> Path:
     """A small experiment, made in this process: 15 runs on vectors, one that goes wrong, and 2 studied on digits."""
-    folder = tmp_path_factory.mktemp("benches") / "small"
-    (folder.parent / "grid.toml").write_text(GRID.format(vectors=vectors))
-    grid = read_grid(folder.parent / "grid.toml", {})
-    for cell in grid.cells:
-        run_cell(cell, folder / "runs" / cell.name, threads=1)
-    write_results(grid, folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        (folder / "grid.toml").write_text(GRID.format(vectors=vectors))
+        grid = read_grid(folder / "grid.toml", {})
+        for cell in grid.cells:
+            run_cell(cell, folder / "small" / "runs" / cell.name, threads=1)
+        write_results(grid, folder / "small")
+
+    return shared_folder("bench", make) / "small"
 
 
 @pytest.fixture(scope="session")

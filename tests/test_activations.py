@@ -263,6 +263,7 @@ kept(NETWORK, DATA, np.arange(200), count=count)
 """
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_another_process_that_waits_goes_on_to_the_same_rows(
     own_cache, filled_once, exported, once, monkeypatch
 ):

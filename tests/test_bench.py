@@ -399,6 +399,7 @@ def same_but_for_costs(out: Path, made: Path) -> bool:
     return figures(out) == figures(made) and models[0] == models[1]
 
 
+@pytest.mark.long
 def test_broken_off_in_every_way_and_finished_by_two_workers_it_gives_what_it_would_have(
     made, grid, small, vectors, tmp_path, monkeypatch
 ):

@@ -1,7 +1,7 @@
 import json
-import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from commands import dmuh, refused
+from processes import start_command
 
 FAST = ["--epochs", "2", "--bits", "12", "--backbone", "smallconv", "--set", "image_size=16"]
 
@@ -65,14 +66,9 @@ def test_list():
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_letters_that_the_output_has_not_are_escaped(encoding):
-    own = os.environ | {"PYTHONIOENCODING": encoding}
-    program = "from dmuh.cli import main; main()"
-    done = [
-        subprocess.run([sys.executable, "-c", program, "list", *form], env=own, capture_output=True, check=True).stdout
-        for form in ([], ["--json"])
-    ]
-    assert json.loads(done[1].decode(encoding)) == json.loads(dmuh("list", "--json").stdout)
-    assert (b"\\u" in done[0]) == (encoding == "ascii")
+    table, document = (dmuh("list", *form, encoding=encoding).stdout for form in ([], ["--json"]))
+    assert json.loads(document) == json.loads(dmuh("list", "--json").stdout)
+    assert ("\\u" in table) == (encoding == "ascii")
 
 
 def test_names_that_are_no_text_are_escaped():
@@ -139,12 +135,11 @@ def test_train_on_a_list_with_several_labels(photos, tmp_path):
 def test_a_run_goes_on_where_its_photographs_were_moved_to(photos, tmp_path):
     moved, out = tmp_path / "moved", tmp_path / "run"
     shutil.copytree(photos, tmp_path / "photos")
-    command = [sys.executable, "-m", "dmuh.cli", "train", "--dataset", "folder", "--data", tmp_path / "photos", *FAST]
-    process = subprocess.Popen([*map(str, command), "--epochs", "100", "--out", str(out)], stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (out / "checkpoint.safetensors").exists():
+    often = ["--epochs", "100", "--set", "evaluate_every=100"]
+    process = start_command("train", "--dataset", "folder", "--data", tmp_path / "photos", *FAST, *often, "--out", out)
+    while process.running and not (out / "checkpoint.safetensors").exists():
         time.sleep(0.01)
-    process.kill()
-    process.wait()
+    assert process.kill() == -signal.SIGKILL
     (tmp_path / "photos").rename(moved)
     assert "does not exist" in refused("train", "--out", out, "--resume")
     assert "MAP" in dmuh("train", "--out", out, "--resume", "--data", moved).stdout
@@ -305,6 +300,7 @@ def test_clearing_the_cache_leaves_what_is_not_dmuhs(filled_cache):
     assert str(filled_cache / "activations" / "papers" / "rows.bin") in said
 
 
+@pytest.mark.long
 def test_demo(tmp_path):
     out = tmp_path / "demo"
     first = dmuh("demo", "--epochs", "1", "--out", out).stdout.splitlines()

@@ -83,6 +83,7 @@ def test_a_full_disk_does_not_matter(tmp_path):
     assert not kept(installed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [b"", b"no cache", b"\x80\x04"])
 def test_a_torn_cache_is_made_anew(tmp_path, left):
     installed = copied(tmp_path / "installed")
@@ -95,6 +96,7 @@ def test_a_torn_cache_is_made_anew(tmp_path, left):
     assert len(file.read_bytes()) == len(whole)
 
 
+@pytest.mark.long
 def test_a_read_only_install_without_a_home_searches(read_only, digit_run, photos, tmp_path):
     model, codes = tmp_path / "model", tmp_path / "codes"
     export_run(digit_run.path, model)

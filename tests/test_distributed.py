@@ -7,7 +7,8 @@ from dmuh.machine import place_in_group
 from dmuh.runs import Run, open_run
 from dmuh.trainer import train
 from dmuh.trainer.inputs import part_slice
-from together import CASES, config_of_case, finish, start, watched_training
+from processes import main
+from together import CASES, config_of_case, finish, start, train_cases, watched_training
 
 COMMAND = ["train", "--epochs", "2", "--bits", "12", "--train", "20", "--query", "5", "--set", "image_size=16"]
 
@@ -20,11 +21,12 @@ def relative(a: np.ndarray, b: np.ndarray) -> float:
 def together(tmp_path_factory):
     """Every case trained by two processes: started once, since that takes longer than the trainings."""
     folder = tmp_path_factory.mktemp("together")
-    for code, _, errors in finish(start(2, folder, *CASES)):
+    for code, _, errors in finish(start(2, train_cases, folder, *CASES)):
         assert code == 0, errors
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_loss_gradients_and_momentum_weights_are_those_of_one_process(case, together, tmp_path):
     alone = watched_training(case, tmp_path / "run")
@@ -37,14 +39,16 @@ def test_loss_gradients_and_momentum_weights_are_those_of_one_process(case, toge
     assert Run(together / case / "run").finished
 
 
+@pytest.mark.long
 def test_one_process_writes_and_logs(together):
     for case in CASES:
         epochs = config_of_case(case).training.epochs
         assert [line["epoch"] for line in Run(together / case / "run").metrics()] == list(range(1, epochs + 1))
 
 
+@pytest.mark.long
 def test_the_command_reports_once_and_goes_on_with_another_number_of_processes(tmp_path):
-    whole = finish(start(2, "-m", "dmuh.cli", *COMMAND, "--out", tmp_path / "run"))
+    whole = finish(start(2, main, *COMMAND, "--out", str(tmp_path / "run")))
     assert [code for code, _, _ in whole] == [0, 0], whole
     assert "MAP 0." in whole[0][1]
     assert whole[1][1:] == ("", "")
@@ -56,7 +60,7 @@ def test_the_command_reports_once_and_goes_on_with_another_number_of_processes(t
     half = Run(tmp_path / "half")
     with pytest.raises(KeyboardInterrupt):
         train(open_run(tmp_path / "run").config, half.path, progress=stop)
-    resumed = finish(start(2, "-m", "dmuh.cli", "train", "--out", half.path, "--resume", "--no-evaluate"))
+    resumed = finish(start(2, main, "train", "--out", str(half.path), "--resume", "--no-evaluate"))
     assert [code for code, _, _ in resumed] == [0, 0], resumed
     assert [line["epoch"] for line in half.metrics()] == [1, 2]
     weights = half.load_model().arrays
@@ -64,6 +68,7 @@ def test_the_command_reports_once_and_goes_on_with_another_number_of_processes(t
         assert relative(value, weights[name]) <= 1e-4, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -75,7 +80,7 @@ def test_the_command_reports_once_and_goes_on_with_another_number_of_processes(t
 def test_what_many_processes_cannot_do_is_refused(options, sentence, vectors, tmp_path):
     options = [text.format(vectors=vectors) for text in options]
     command = ["train", "--out", str(tmp_path / "run"), *options]
-    for code, output, errors in finish(start(2, "-m", "dmuh.cli", *command)):
+    for code, output, errors in finish(start(2, main, *command)):
         assert (code, output) == (2, "")
         assert sentence in errors
         assert errors.count("\n") == 1

@@ -14,6 +14,7 @@ from commands import dmuh
 
 FAST = ["--epochs", "4", "--bits", "12", "--backbone", "smallconv", "--set", "image_size=16"]
 AGAIN = "; make room and give the same command again, a training with --resume: it goes on"
+LONG_OUTPUT = pytest.param("list", marks=pytest.mark.long)  # more than is written at once; and it imports torch
 # The kernel itself refuses every byte from a moment on: at once, or when a number of checkpoints were written.
 FULL = """
 import resource, signal, sys
@@ -54,6 +55,7 @@ def training(photos, tmp_path_factory) -> tuple[list[object], Path]:
     return command, out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checkpoints", [0, 2])
 def test_a_training_stopped_by_a_full_disk_goes_on_to_the_same_bits(training, tmp_path, checkpoints):
     command, undisturbed = training
@@ -71,27 +73,29 @@ def test_a_training_stopped_by_a_full_disk_goes_on_to_the_same_bits(training, tm
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no /dev/full")
-@pytest.mark.parametrize("command", [["list"], ["list", "--json"], ["--help"]])
+@pytest.mark.parametrize("command", [LONG_OUTPUT, "cache", "--help"])
 def test_output_that_has_no_room_is_a_sentence(command):
     program = "from dmuh.cli import main; main()"
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([sys.executable, "-c", program, *command], stdout=full, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run([sys.executable, "-c", program, command], stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (2, f"dmuh: No space left on device{AGAIN}\n")
 
 
-def test_a_reader_that_leaves_is_no_error():
+@pytest.mark.parametrize("command", [LONG_OUTPUT, "cache"])
+def test_a_reader_that_leaves_is_no_error(command):
     read, write = os.pipe()
     os.close(read)
     program = "from dmuh.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", program, "list"], stdout=write, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, "-c", program, command], stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_closed_output_is_no_error():
+@pytest.mark.parametrize("command", [LONG_OUTPUT, "cache"])
+def test_a_closed_output_is_no_error(command):
     program = "from dmuh.cli import main; main()"
     done = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", program, "list"], stderr=subprocess.PIPE
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", program, command], stderr=subprocess.PIPE
     )
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -70,7 +70,7 @@ def killed_again_and_again(folder, shards, n, seconds, most):
 @pytest.mark.parametrize(
     ("n", "shards", "seconds", "kills"),
     [
-        (1000, 8, 0.1, 4),
+        pytest.param(1000, 8, 0.1, 4, marks=pytest.mark.long),
         pytest.param(100_000, 8, 0.0, 10, marks=pytest.mark.slow),
         pytest.param(12_000, 60, 0.4, 50, marks=pytest.mark.slow, id="50 kills"),
     ],

@@ -4,8 +4,6 @@ import math
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from commands import dmuh
 from dmuh.backbones import create_backbone
 from dmuh.codes import Codes
 from dmuh.config import TrainingSettings
@@ -29,6 +28,7 @@ from dmuh.runs import Run, open_run
 from dmuh.trainer import Progress, learning_rate, setup, train
 from dmuh.trainer.evaluation import evaluate_run
 from dmuh.trainer.watch import Watch
+from processes import start_command
 
 SMALL = {"epochs": 4, "batch_size": 24, "bits": 12, "query": 5, "train": 16, "image_size": 16}
 
@@ -94,7 +94,6 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_weights(digits, tmp_pat
         assert resumed.trace() == whole.trace()
 
 
-COMMAND = [sys.executable, "-m", "dmuh.cli", "train", "--out"]
 OPTIONS = ["--epochs", "5", "--bits", "12", "--train", "20", "--query", "5", "--no-evaluate"]
 OPTIONS += ["--set", "image_size=16", "--set", "batch_size=16"]
 
@@ -102,26 +101,27 @@ OPTIONS += ["--set", "image_size=16", "--set", "batch_size=16"]
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    subprocess.run([*COMMAND, folder, *OPTIONS], check=True, capture_output=True)
+    dmuh("train", "--out", folder, *OPTIONS)
     return Run(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epoch", [0, 1, 3])
 def test_sigkill_and_resume(uninterrupted, tmp_path, epoch):
     """A real process, killed as soon as it has logged an epoch, is taken up by another one."""
     folder = tmp_path / "killed"
-    process = subprocess.Popen([*COMMAND, folder, *OPTIONS], stderr=subprocess.DEVNULL)
+    process = start_command("train", "--out", folder, *OPTIONS)
     log = folder / "metrics.jsonl"
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and process.running:
         lines = log.read_text().count("\n") if log.exists() else 0
         if (epoch == 0 and (folder / "config.toml").exists()) or (epoch and lines >= epoch):
             break
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.kill() == -signal.SIGKILL
     assert not Run(folder).finished, "the process was too quick to be killed"
-    subprocess.run([*COMMAND, folder, "--resume"], check=True, capture_output=True)
+    code, _, errors = start_command("train", "--out", folder, "--resume").finish()
+    assert code == 0, errors
     assert same(Run(folder), uninterrupted)
 
 
@@ -330,6 +330,7 @@ def test_one_class_is_refused(digits, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("setting", [
     {"epochs": 3}, {"batch_size": 16}, {"optimizer": "adamw", "lr": 0.001}, {"lr": 0.01}, {"lr_final": 0.01},
     {"warmup_epochs": 2.0}, {"schedule": "cosine"}, {"schedule": "step"}, {"backbone_lr": 0.1},

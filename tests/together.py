@@ -1,12 +1,9 @@
-"""Trainings that write down every step, to be compared between one process and several.
+"""Trainings that write down every step, to be compared between one process and several."""
 
-As a program it is one of several processes: `python together.py FOLDER NAME…` trains each of the named cases.
-"""
-
+import functools
 import os
 import socket
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +15,7 @@ from dmuh.datasets.mnist5k import load_mnist5k
 from dmuh.methods import METHODS, Objective, configure
 from dmuh.trainer import loop, train
 from dmuh.trainer.checkpoint import restore, state_of
+from processes import Started
 
 # One epoch of two steps: rounding crosses a kink sooner or later, of max pooling or of a margin, and gradients jump.
 SMALL = {"epochs": 1, "batch_size": 19, "bits": 12, "query": 5, "train": 13, "image_size": 16, "workers": 0}
@@ -28,6 +26,7 @@ CASES["anchors"] = {"freeze": "all", "kernel": 20}
 CASES["images"] = {"augment": "crop+flip"}
 
 
+@functools.cache
 def few_digits() -> Dataset:
     """Twenty of each of three digits; thirteen train, of which one is held out."""
     mnist = load_mnist5k()
@@ -68,40 +67,25 @@ def watched_training(case: str, folder: Path) -> dict[str, np.ndarray]:
     return found | {name: value for name, value in state_of(*trained).items() if not name.startswith("rng")}
 
 
-def start(n: int, *arguments: object) -> list[subprocess.Popen]:
-    """Start n processes of this program, or of the module behind -m, as torchrun would."""
+def start(n: int, function: Callable[..., None], *arguments: object) -> list[Started]:
+    """Start a function in n processes, as torchrun would."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    program = list(map(str, arguments)) if arguments[0] == "-m" else [__file__, *map(str, arguments)]
-    return [
-        subprocess.Popen(
-            [sys.executable, *program],
-            env=os.environ | own | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(n)
-    ]
+    group = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [Started(function, *arguments, RANK=str(rank), LOCAL_RANK=str(rank), **group) for rank in range(n)]
 
 
-def finish(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
+def finish(processes: list[Started]) -> list[tuple[int, str, str]]:
     """Wait for processes; return the exit code, output and errors of each."""
-    try:
-        said = [process.communicate(timeout=900) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    return [(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
+    return [process.finish() for process in processes]
 
 
-if __name__ == "__main__":
+def train_cases(root: Path, *names: str) -> None:
+    """Be one of several processes that train each of the named cases."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")  # once: a port is not free again at once
-    root, rank = Path(sys.argv[1]), os.environ["RANK"]
-    for name in sys.argv[2:]:
+    for name in names:
         found = watched_training(name, root / name / "run")
-        np.savez(root / name / f"{rank}.npz", **found)
+        np.savez(root / name / f"{os.environ['RANK']}.npz", **found)
     torch.distributed.destroy_process_group()

@@ -9,6 +9,8 @@ import httpx2
 import pytest
 from serving import Server, picture
 
+pytestmark = pytest.mark.long
+
 POST = b"POST /api/search HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: image/png\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
 MANY = 600  # more than the service takes

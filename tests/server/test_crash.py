@@ -91,6 +91,7 @@ def kill_often(times: int, model, folder, state) -> Ledger:
     return ledger
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_survives_kill_9(model, folder, tmp_path):
     ledger = kill_often(2, model, folder, tmp_path / "state")
     assert len(ledger.added) > 10

@@ -30,6 +30,7 @@ def fuzz(server: Server, folder, *options: str) -> int:
     return int(sum(float(number) for _, number in counts))
 
 
+@pytest.mark.long
 def test_the_api_keeps_to_its_description(server, tmp_path):
     assert fuzz(server, tmp_path, "--phases", "examples,coverage", "--seed", "0") > 100
 

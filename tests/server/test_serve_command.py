@@ -131,6 +131,7 @@ def test_a_head_without_end_is_cut_off(server):
     assert httpx2.get(f"{server.address}/healthz").status_code == 200
 
 
+@pytest.mark.long
 def test_a_body_that_does_not_come_is_waited_for_only_so_long(server):
     began = time.monotonic()
     with connect(server) as connection:
@@ -143,6 +144,7 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long(server):
     assert 2 < time.monotonic() - began < 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
 def test_a_head_that_does_not_come_is_waited_for_only_so_long(server, begun):
     began = time.monotonic()
@@ -160,6 +162,7 @@ def test_garbage_is_refused(server):
     assert httpx2.get(f"{server.address}/healthz").status_code == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_when_it_is_told_to(model, photos, tmp_path, number):
     with Server(model, "--images", photos, "--state", tmp_path / "state") as server:
@@ -170,6 +173,7 @@ def test_it_ends_when_it_is_told_to(model, photos, tmp_path, number):
         assert server.process.stderr.read() == ""
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_terminal_ends_all_its_processes_in_silence(model, photos, tmp_path):
     """A terminal sends it to all of them at once, also to those that decode."""
     command = [sys.executable, "-m", "dmuh.cli", "serve", model, "--images", photos, "--state", tmp_path, "--port", "0"]
@@ -201,6 +205,7 @@ def test_options_reach_the_service(model, photos, tmp_path):
         assert 429 in [client.get("/healthz").status_code for _ in range(30)]
 
 
+@pytest.mark.long
 def test_the_export_is_served_without_torch(model, photos, tmp_path):
     """Encoded, indexed, searched and served by a process in which torch cannot be imported."""
     program = """
