@@ -52,8 +52,8 @@ def training_bar() -> Iterator[Report]:
         bar.stop()
 
 
-def reporting(progress: Report | bool) -> AbstractContextManager[Report]:
-    """Give what is told of each step: `progress` itself, or by True the bar, or by False nothing."""
-    if progress is True:
+def reporting(progress: Report | bool, first: bool) -> AbstractContextManager[Report]:
+    """Give what is told of each step: `progress` itself, or by True the bar (of the first process), by False none."""
+    if progress is True and first:
         return training_bar()
-    return nullcontext((lambda _: None) if progress is False else progress)
+    return nullcontext((lambda _: None) if isinstance(progress, bool) else progress)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from dmuh.backbones import create_backbone
 from dmuh.config import Config
@@ -27,8 +28,8 @@ def draw_split(config: Config, data: Dataset) -> Split:
     return Split(np.arange(len(data)), none, none, none)
 
 
-def fresh_network(config: Config, data: Dataset) -> HashNetwork:
-    """Return the network that the settings name, with the weights its backbone learned elsewhere."""
+def fresh_network(config: Config, data: Dataset, device: torch.device) -> HashNetwork:
+    """Return the network that the settings name: with weights learned elsewhere, or random ones by the seed."""
     settings = config.network
     if (settings.backbone.partition(":")[0] == "features") != (data.vectors is not None):
         raise ConfigError(
@@ -41,9 +42,10 @@ def fresh_network(config: Config, data: Dataset) -> HashNetwork:
             "feature vectors are taken as they are: leave out freeze, image_size and augment, and the backbone or name "
             f"it features, got {settings.backbone}"
         )
+    torch.manual_seed(config.training.seed)
     backbone = create_backbone(_backbone_name(config, data), settings.image_size)
     backbone.load_pretrained(Path(settings.weights) if settings.weights else None)
-    return HashNetwork(backbone, settings.bits, settings.freeze)
+    return HashNetwork(backbone, settings.bits, settings.freeze).to(device)
 
 
 def training_inputs(context: TrainingContext, network: HashNetwork) -> AbstractContextManager[Inputs]:

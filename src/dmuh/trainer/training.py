@@ -4,8 +4,6 @@ import logging
 from contextlib import ExitStack
 from pathlib import Path
 
-import torch
-
 from dmuh.config import Config
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.images import Reading
@@ -40,7 +38,6 @@ def train(
 
     `dataset` replaces the one that the settings name, `split` the one that its protocol draws. With `resume` a run that
     was interrupted goes on from its last epoch, to the same weights as without the interruption.
-
     Bars show how far it is, on a terminal and in a notebook; `progress=False` shows none. A function as `progress` is
     told of each step instead, and `count` opens the bar of the features that are computed first. Started by torchrun,
     all processes train one network and the first one writes it.
@@ -54,26 +51,24 @@ def train(
     if resume and run.finished:
         return run
     with joined(config.training.device) as group, ExitStack() as until_done:
-        show_bars = progress is True and group.first
-        report = until_done.enter_context(reporting(show_bars if progress is True else progress))
-        reading = Reading.by(config, count or (counting_bar if show_bars else uncounted))
+        report = until_done.enter_context(reporting(progress, group.first))
+        reading = Reading.by(config, count or (counting_bar if progress is True and group.first else uncounted))
         with group.agreeing():
             refuse_many(group, config)
             data = dataset or load_dataset(config.data)
             split = draw_split(config, data) if split is None else split
-            torch.manual_seed(config.training.seed)
-            network = fresh_network(config, data).to(group.device)
+            network = fresh_network(config, data, group.device)
             if group.first:
                 until_done.enter_context(begun(run, config, data, split, resume))
         with group.agreeing():
             check_split(run, data, split)
-        context = TrainingContext(config, run, data, split, group, reading, report).with_label_noise()
-        _train_and_save(context, network)
+        _train_and_save(TrainingContext(config, run, data, split, group, reading, report), network)
     return run
 
 
 def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
     """Train the fresh network and write the model file, which is what makes the run a finished one."""
+    context = context.with_label_noise()
     with training_inputs(context, network) as inputs:
         copy = _train_by_kind(context, network, inputs)
     source = UNCERTAINTY_SOURCES[context.settings.uncertainty].after_training(Trained(network, copy))
