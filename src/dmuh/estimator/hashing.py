@@ -1,15 +1,12 @@
-"""Hashing: every method behind scikit-learn's interface, for people with a matrix of features."""
+"""Every method of `METHODS` as one estimator on a matrix of features."""
 
-import dataclasses
 import hashlib
 import inspect
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -19,6 +16,7 @@ from dmuh.codes import Codes
 from dmuh.config import keys_of
 from dmuh.datasets import Dataset
 from dmuh.errors import ConfigError, InputError, unknown
+from dmuh.estimator.labels import LabelColumns
 from dmuh.methods import METHODS, ShallowMethod, configure
 from dmuh.metrics import expected, pairs
 from dmuh.network import TorchNetwork, load_networks
@@ -53,6 +51,15 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     After `fit`: train_codes_ and train_labels_, what `score` searches (labels 0/1 (n, classes), None if fitted without
     y); classes_, the class of each of their columns; n_features_in_ and, from a DataFrame, feature_names_in_.
+
+    >>> X, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
+    >>> hashing = dmuh.Hashing("sdh", n_bits=4, anchors=30)
+    >>> hashing.fit_transform(X, y).shape
+    (60, 4)
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> search = GridSearchCV(hashing, {"anchors": [10, 30], "rounds": [1, 5]}, cv=3).fit(X, y)
+    >>> sorted(search.best_params_)
+    ['anchors', 'rounds']
     """
 
     def __init__(self, method: str = "dmuh", n_bits: int = 32, seed: int = 0, **options: Any) -> None:
@@ -64,7 +71,11 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             setattr(self, name, options.get(name))
 
     def set_params(self, **params: Any) -> "Hashing":
-        """Set parameters by their names; return itself."""
+        """Set parameters by their names; return itself.
+
+        >>> dmuh.Hashing("itq").set_params(n_bits=8, iterations=20)
+        Hashing(iterations=20, method='itq', n_bits=8)
+        """
         _refuse_unknown(params)
         return cast("Hashing", super().set_params(**params))
 
@@ -72,6 +83,10 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Learn from features (n, n_features) and labels; methods that need no labels (itq) also from y=None.
 
         y is one class per row (n,), 0 and 1 (n, classes) where a row may have several, or a list of classes per row.
+
+        >>> X = np.random.default_rng(0).normal(size=(60, 8))
+        >>> dmuh.Hashing("sdh", n_bits=4).fit(X, [["cat"], ["cat", "dog"], ["cow"]] * 20).classes_
+        array(['cat', 'cow', 'dog'], dtype='<U3')
         """
         features = np.ascontiguousarray(validate_data(self, X, dtype=np.float32, ensure_min_samples=2))
         config = configure(self._settings())
@@ -95,15 +110,35 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
     def project(self, X: Any) -> NDArray[np.float32]:
-        """Return the real outputs (n, n_bits), whose signs are the codes."""
+        """Return the real outputs (n, n_bits), whose signs are the codes.
+
+        >>> X = np.random.default_rng(0).normal(size=(60, 8))
+        >>> hashing = dmuh.Hashing("itq", n_bits=4).fit(X)
+        >>> np.array_equal(hashing.project(X) >= 0, hashing.transform(X))
+        True
+        """
         return self._run(X)["outputs"]
 
     def transform(self, X: Any) -> NDArray[np.uint8]:
-        """Return the codes of features (n, n_features) as an array of 0 and 1: uint8 (n, n_bits)."""
+        """Return the codes of features (n, n_features) as an array of 0 and 1: uint8 (n, n_bits).
+
+        >>> X = np.random.default_rng(0).normal(size=(60, 8))
+        >>> bits = dmuh.Hashing("itq", n_bits=4).fit(X).transform(X)
+        >>> bits.shape, bits.dtype, np.unique(bits)
+        ((60, 4), dtype('uint8'), array([0, 1], dtype=uint8))
+        """
         return self.codes(X).unpack()
 
     def codes(self, X: Any) -> Codes:
-        """Return the codes of features (n, n_features), packed, with their uncertainty where the method has one."""
+        """Return the codes of features (n, n_features), packed, with their uncertainty where the method has one.
+
+        >>> X, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
+        >>> codes = dmuh.Hashing("dmuh", n_bits=16, epochs=2).fit(X, y).codes(X)
+        >>> codes.bits.shape, codes.uncertainty.shape
+        ((60, 2), (60, 16))
+        >>> dmuh.HammingIndex().add(codes).search(codes[:1], k=1).ids
+        array([[0]])
+        """
         result = self._run(X)
         return Codes.from_outputs(result["outputs"], result.get("uncertainty"))
 
@@ -112,6 +147,11 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Rows that share a label are relevant; the ranking is by Hamming distance, over all training rows, in the exact
         mean over all orders of equal distances. If X is the training data, no row finds itself.
+
+        >>> y = np.arange(60) % 3
+        >>> X = np.random.default_rng(0).normal(size=(60, 8)) + 5 * np.eye(3, 8)[y]
+        >>> dmuh.Hashing("sdh", n_bits=8).fit(X[:30], y[:30]).score(X[30:], y[30:]) > 0.8
+        True
         """
         check_is_fitted(self, "network_")
         if self._columns is None or self.train_labels_ is None:
@@ -152,85 +192,6 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         tags.target_tags.multi_output = True
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-@dataclasses.dataclass(frozen=True)
-class LabelColumns:
-    """Which class each column of a label matrix stands for, and whether labels are given as such a matrix."""
-
-    classes: NDArray[Any]
-    as_matrix: bool
-
-    @classmethod
-    def of(cls, y: Any) -> "LabelColumns":
-        """Read the classes off labels in any form that `Hashing.fit` takes."""
-        labels = _label_array(y)
-        if _is_zero_one(labels):
-            return cls(np.arange(labels.shape[1]), True)
-        return cls(np.unique(_row_and_class(labels)[1]), False)
-
-    def matrix(self, y: Any) -> NDArray[np.uint8]:
-        """Return labels 0/1 (n, classes) from labels of the same form; classes that are not among these are left out.
-
-        Labels of another form, or none of whose classes is known, are refused.
-        """
-        labels = _label_array(y)
-        if self.as_matrix:
-            if not _is_zero_one(labels) or labels.shape[1] != len(self.classes):
-                raise InputError(f"y must be 0 and 1 (n, {len(self.classes)}), as for fit, got shape {labels.shape}")
-            return labels.astype(np.uint8)
-        rows, found = _row_and_class(labels)
-        known = np.isin(found, self.classes)
-        if len(found) and not known.any():
-            raise InputError(f"none of the classes in y was there when fitting, got {found.tolist()[0]!r}")
-        matrix = np.zeros((len(labels), len(self.classes)), np.uint8)
-        matrix[rows[known], np.searchsorted(self.classes, found[known])] = 1
-        return matrix
-
-
-def _label_array(y: Any) -> NDArray[Any]:
-    """Return labels as an array: (n,) of classes or of lists of classes, or (n, classes) of 0 and 1."""
-    try:
-        labels = np.asarray(y.toarray() if scipy.sparse.issparse(y) else y)
-    except ValueError:  # lists of different lengths
-        labels = _array_of_lists(y)
-    if labels.dtype.kind in "fc" and not (np.isfinite(labels) & (labels == np.trunc(labels.real))).all():
-        raise InputError("labels must be classes: an unknown label type, numbers that are not whole, was given")
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim == 2 and not _is_zero_one(labels) and isinstance(y, list | tuple):
-        labels = _array_of_lists(y)
-    if labels.ndim != 1 and not _is_zero_one(labels):
-        raise InputError(
-            "labels must be classes (n,), 0 and 1 (n, classes) or a list of classes per row, "
-            f"got an array of shape {labels.shape}"
-        )
-    return labels
-
-
-def _array_of_lists(y: Any) -> NDArray[Any]:
-    lists = np.empty(len(y), object)
-    for row, classes in enumerate(y):
-        lists[row] = classes
-    return lists
-
-
-def _is_zero_one(labels: NDArray[Any]) -> bool:
-    return labels.ndim == 2 and labels.dtype.kind in "biuf" and bool(np.isin(labels, (0, 1)).all())
-
-
-def _row_and_class(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return the row and the class of every label (n_labels,) of classes or lists of classes (n,)."""
-    if labels.dtype != object:
-        return np.arange(len(labels)), labels
-
-    def pairs_of() -> Iterator[tuple[int, Any]]:
-        for row, classes in enumerate(labels):
-            several = isinstance(classes, list | tuple | set | frozenset | np.ndarray)
-            yield from ((row, name) for name in (classes if several else [classes]))
-
-    found = list(pairs_of())
-    return np.array([row for row, _ in found], np.int64), np.array([name for _, name in found])
 
 
 def _check_lengths(features: NDArray[Any], labels: NDArray[Any]) -> None:
