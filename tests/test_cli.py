@@ -31,14 +31,6 @@ def index(run, photos, tmp_path_factory) -> Path:
     return folder
 
 
-def test_help_of_every_command():
-    overview = dmuh("--help").stdout
-    for command in ("list", "train", "encode", "index", "search", "evaluate", "bench", "report", "export", "serve",
-                    "demo", "cache"):  # fmt: skip
-        assert command in overview
-        assert "Usage" in dmuh(command, "--help").stdout
-
-
 def test_help_loads_nothing_heavy():
     program = (
         "import sys\nfrom dmuh.cli import app\n"
@@ -141,7 +133,8 @@ def test_a_run_goes_on_where_its_photographs_were_moved_to(photos, tmp_path):
         time.sleep(0.01)
     assert process.kill() == -signal.SIGKILL
     (tmp_path / "photos").rename(moved)
-    assert "does not exist" in refused("train", "--out", out, "--resume")
+    gone = "photos, the data of .*run, does not exist: put it back, or say where it is by --data"
+    assert re.search(gone, refused("train", "--out", out, "--resume"))
     assert "MAP" in dmuh("train", "--out", out, "--resume", "--data", moved).stdout
 
 
@@ -212,7 +205,8 @@ def test_a_wrong_training_is_one_sentence(bad_folders, monkeypatch, arguments, s
 @pytest.mark.parametrize(("arguments", "sentence"), [
     ("search nowhere one", "nowhere holds no encoded images"),
     ("search {index} nowhere.jpg", "nowhere.jpg does not exist"),
-    ("search {index} text.jpg", "text.jpg: not an image of a known format"),
+    ("search {index} text.jpg", "text.jpg: not an image of a known format (--on-bad-image skip leaves such images"),
+    ("search {index} one --on-bad-image ignore", "--on-bad-image must be fail or skip, got 'ignore'"),
     ("search {index} one --sheet sheet.jpg", "--sheet must be a .png file"),
     ("search {index} one --model empty", "empty holds no run"),
     ("encode nowhere one --out codes", "nowhere does not exist, expected the folder of a finished run"),
@@ -220,6 +214,8 @@ def test_a_wrong_training_is_one_sentence(bad_folders, monkeypatch, arguments, s
     ("encode {run} one --dataset foldr --out codes", "unknown data set 'foldr': did you mean folder"),
     ("index {run}", "to index images give a run, the images and --out"),
     ("index {index} one", "which are indexed in place"),
+    ("index {run} one --out {index}", "holds an index already: make it anew by --replace, or give another --out"),
+    ("encode {run} one --out {index}", "holds an index already: make it anew by --replace, or give another --out"),
     ("evaluate", "give a run, or both --query and --database"),
     ("evaluate {run} --ties random", "ties must be 'expected' or 'index-order', got 'random'"),
     ("evaluate empty", "empty holds no run"),

@@ -1,12 +1,16 @@
 """Progress bars, seen from a terminal, a pipe and a notebook."""
 
+import logging
 import os
 import pty
 import subprocess
 import sys
 
+import pytest
+
 from dmuh.progress import Bar, counting_bar, uncounted
 from extras import needs
+from terminal import Terminal
 
 
 def on_a_terminal(program: str, *arguments: object) -> str:
@@ -55,6 +59,43 @@ hasher.encode(sys.argv[2], progress=True)
     silent, _, shown = on_a_terminal(program, digit_run.path, photos).partition("if asked to:")
     assert "encoding" not in silent
     assert "20/20" in shown
+
+
+STEPS = """
+import logging, sys, time
+from dmuh.trainer.bar import Progress, training_bar
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+terms = {"similarity": 12.3456, "quantisation": 0.1234, "uncertainty": 0.01}
+with training_bar() as report:
+    for epoch in range(1, 101):
+        report(Progress(epoch, 100, 123_456, 123_456, terms, 0.1234, 0.8765))
+        time.sleep(0.01)
+    time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize(("columns", "terms"), [(80, False), (200, True)])
+def test_the_line_of_a_training_fits_the_terminal_and_keeps_the_map(columns, terms):
+    with Terminal("-c", STEPS, columns=columns) as terminal:
+        code, lines = terminal.end()
+    shown = [line for part in lines for line in part.split("\r") if "epoch" in line]
+    assert code == 0
+    assert shown
+    assert max(map(len, shown)) <= columns
+    assert all("val MAP 0.8765" in line for line in shown)
+    assert any("epoch 100/100" in line for line in shown)
+    assert all(("similarity 12.346" in line) == terms for line in shown)
+
+
+def test_without_a_terminal_there_is_a_line_per_minute_and_none_in_the_first(monkeypatch, caplog):
+    now = 1000.0
+    monkeypatch.setattr("dmuh.progress.time.monotonic", lambda: now)
+    with caplog.at_level(logging.INFO, "dmuh"), Bar("encoding", 10_000) as bar:
+        for _ in range(10):  # 20 seconds each
+            now += 20
+            bar.advance(1000, "a note", "another")
+    assert [message.split(" of ")[0] for message in caplog.messages] == [f"encoding: {n},000" for n in (3, 6, 9)]
+    assert all(message.endswith("a note, another") for message in caplog.messages)
 
 
 def test_a_bar_counts_on_a_terminal_and_is_silent_in_a_pipe():

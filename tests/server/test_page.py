@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
+from PIL import Image
 from serving import Server, picture
 
 from extras import needs
@@ -274,3 +275,20 @@ def test_a_token_is_asked_for_once(browser, model, folder, tmp_path):
         expect(page, "#results li").to_have_count(20)
         assert TOKEN.replace(" ", "%20") not in page.url
         page.close()
+
+
+HOW_THEY_ARE_DRAWN = """async images => Promise.all(images.map(async image => {
+    image.loading = "eager";
+    await image.decode();
+    return [image.naturalWidth, getComputedStyle(image).imageRendering];
+}))"""
+
+
+def test_digits_are_shown_by_their_pixels_and_photographs_smoothly(browser, model, folder, tmp_path):
+    for side in (28, 40, 90):
+        Image.new("RGB", (side, side), (side, 0, 0)).save(folder / f"side{side}.png")
+    with Server(model, "--images", folder, "--state", tmp_path / "state") as server, watched(browser, server) as page:
+        page.goto(server.address)
+        expect(page, "#results li").to_have_count(23)
+        drawn = dict(page.eval_on_selector_all("#results img", HOW_THEY_ARE_DRAWN))
+        assert {side: drawn[side] for side in (28, 40, 90)} == {28: "pixelated", 40: "auto", 90: "auto"}

@@ -1,7 +1,6 @@
 """What the commands print: results, tables, remarks, and how far a long job is."""
 
 import json
-import re
 import shutil
 import sys
 import textwrap
@@ -15,7 +14,6 @@ from dmuh.progress import counting_bar as counting_bar
 if TYPE_CHECKING:
     from dmuh.bench import State as GridState
 
-_NO_TEXT = re.compile("[\ud800-\udfff]")  # what stands for a byte that is no UTF-8
 _NARROWEST = 16  # columns of a terminal that a wrapped column of a table has at least
 
 
@@ -32,11 +30,6 @@ def say_json(value: Any) -> None:
 def warn(text: str) -> None:
     """Print a remark beside the result."""
     print(f"dmuh: {text}", file=sys.stderr)
-
-
-def shown(name: str) -> str:
-    """Return a file's name as text that can be drawn, also where its bytes are no UTF-8."""
-    return _NO_TEXT.sub("\ufffd", name)
 
 
 def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none", *, wrap: bool = False) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dmuh.encoder import Hasher
     from dmuh.images import Reading
 
+_MANY = 1000  # images whose features are worth the seconds that it takes to load torch
 _SHARDS = "Many images, many machines"
 Model = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder of a finished run, or one written by `dmuh export`.")
@@ -96,9 +97,30 @@ def encode_to(
     refuse_to_replace(Collection(out), replace)
     data = load(images, source)
     hasher = Hasher.load(run)
-    codes = encode_images(hasher, data, reading_by(source.on_bad_image, workers))
+    reading = reading_by(source.on_bad_image, workers)
+    codes = _encode_by_cache(run, hasher, data, reading)
+    if codes is None:
+        codes = hasher.encode(data.images, reading=reading)
+    if len(reading.bad):
+        warn(reading.bad.summary())
     Collection(out).write(codes, data, run, hasher.digest)
     return codes
+
+
+def _encode_by_cache(run: Path, hasher: "Hasher", data: "Dataset", reading: "Reading") -> "Codes | None":
+    """Encode a data set whose features a training left in the cache; None where that is not so or would not pay."""
+    from dmuh.machine import cache_folder
+    from dmuh.runs import Run
+
+    if len(data) < _MANY or not (Run(run).finished and (cache_folder() / "activations").is_dir()):
+        return None
+    try:
+        from dmuh.trainer.cached_codes import encode_by_cache
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return None
+    return encode_by_cache(Run(run), hasher, data, reading, _MANY)
 
 
 def refuse_to_replace(collection: "Collection", replace: bool) -> None:
@@ -134,11 +156,3 @@ def reading_by(on_bad_image: str | None, workers: int | None = None) -> "Reading
     if on_bad_image not in (None, "fail", "skip"):
         raise ConfigError(f"--on-bad-image must be fail or skip, got {on_bad_image!r}")
     return Reading(workers, cast(OnBadImage, on_bad_image or "fail"), progress=console.counting_bar)
-
-
-def encode_images(hasher: "Hasher", data: "Dataset", reading: "Reading") -> "Codes":
-    """Encode the images of a data set, and count those that could not be read."""
-    codes = hasher.encode(data.images, reading=reading)
-    if len(reading.bad):
-        warn(reading.bad.summary())
-    return codes

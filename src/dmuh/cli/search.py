@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dmuh.cli.console import say, say_json, say_table, shown, warn
-from dmuh.cli.encode import encode_images, reading_by
+from dmuh.cli.console import say, say_json, say_table, warn
+from dmuh.cli.encode import reading_by
 from dmuh.cli.milvus import open_milvus
 from dmuh.cli.options import Engine, Json, OnBadImage
 from dmuh.cli.stopping import stoppable
@@ -57,8 +57,10 @@ def search(
         searched = whole.load_index() if engine is None else open_milvus(engine, index_folder)
         collection = shards if shards.exists and not whole.exists else whole
         hasher = _load_model(index_folder, *collection.model(), model)
-    data = load_images(images) if hasher.takes_images else _vectors(images)
-    queries = encode_images(hasher, data, reading_by(on_bad_image))
+    data, reading = load_images(images) if hasher.takes_images else _vectors(images), reading_by(on_bad_image)
+    queries = hasher.encode(data.images, reading=reading)
+    if len(reading.bad):
+        warn(reading.bad.summary())
     matches = _matches(searched, queries, k, radius)
     items = collection.items(id_ for pairs in matches for _, id_ in pairs)
     percentiles = whole.uncertainty_percentiles() if whole.exists else None
@@ -151,13 +153,17 @@ def _matches(searched: "Index", queries: "Codes", k: int, radius: int | None) ->
 
 def _draw_sheet(results: list[dict[str, Any]], file: Path) -> None:
     """Draw each query and its matches as a row; say if images are not where they were indexed."""
+    from dmuh.catalogue.paths import displayed
     from dmuh.files import written_whole
     from dmuh.report.thumbnails import Tile, contact_sheet
 
     rows = [
         [
-            Tile(result["query"], "query", shown(Path(result["query"]).name)),
-            *(Tile(m["path"], f"distance {m['distance']}", shown(";".join(m["labels"]))) for m in result["matches"]),
+            Tile(result["query"], "query", displayed(Path(result["query"]).name)),
+            *(
+                Tile(m["path"], f"distance {m['distance']}", displayed(";".join(m["labels"])))
+                for m in result["matches"]
+            ),
         ]
         for result in results
     ]

@@ -34,8 +34,8 @@ class FrozenPart(nn.Module):
         return self.network.lower(pixels)
 
 
-class WholeNetwork(nn.Module):
-    """A network and where its uncertainty comes from: pixels → `outputs` and `uncertainty`, (B, n_bits) each."""
+class TrainedPart(nn.Module):
+    """The rest of the network and where its uncertainty comes from: activations → `outputs` and `uncertainty`."""
 
     def __init__(self, network: HashNetwork, source: UncertaintySource | None) -> None:
         super().__init__()
@@ -43,23 +43,33 @@ class WholeNetwork(nn.Module):
         self.source = source
         self.outputs = ("outputs",) if source is None else ("outputs", "uncertainty")
 
-    def forward(self, pixels: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Compute the outputs, and their uncertainty where it has a source."""
-        activations = self.network.lower(pixels)
+    def forward(self, activations: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Compute the outputs (B, n_bits), and their uncertainty (B, n_bits) where it has a source."""
         outputs, uncertainty = outputs_and_uncertainty(self.network, self.source, activations)
         return outputs if uncertainty is None else (outputs, uncertainty)
 
 
-def to_onnx(module: FrozenPart | WholeNetwork) -> bytes:
+class WholeNetwork(TrainedPart):
+    """Both parts: pixels → `outputs` and `uncertainty`, (B, n_bits) each."""
+
+    def forward(self, pixels: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Compute the outputs, and their uncertainty where it has a source."""
+        return super().forward(self.network.lower(pixels))
+
+
+def to_onnx(module: FrozenPart | TrainedPart) -> bytes:
     """Return the module as an ONNX file that takes one row (1, …) at a time."""
     row = module.network.backbone.example().to(module.network.device)
+    takes_pixels = isinstance(module, FrozenPart | WholeNetwork)
+    if not takes_pixels:
+        row = module.network.lower(row)
     try:
         import onnxscript  # noqa: F401  # what torch's exporter is written in
     except ModuleNotFoundError as error:
         raise MissingExtraError("exporting a network", "train") from error
     with _quiet("torch.onnx", "onnxscript", "onnx_ir"):
         program = torch.onnx.export(
-            module, (row,), dynamo=True, verbose=False, input_names=["pixels"],
+            module, (row,), dynamo=True, verbose=False, input_names=["pixels" if takes_pixels else "activations"],
             output_names=list(module.outputs), external_data=False,
         )  # fmt: skip
     assert program is not None

@@ -57,9 +57,7 @@ class ActivationCache:
         self, positions: Positions, reader: ImageReader, *, mirror: bool, count: Counting = uncounted
     ) -> tuple[NDArray[np.float32], Positions]:
         """Return the rows (images, …), filled at `positions`, and those of the positions that could not be read."""
-        with torch.inference_mode():
-            shape = tuple(self._network.lower(self._network.backbone.example().to(self._network.device)).shape[1:])
-        store = _Rows(self._folder / ("mirrored" if mirror else "plain"), (self._n_images, *shape))
+        store = self._store("mirrored" if mirror else "plain")
         with store.locked():
             done = store.done(positions)
             missing = positions[~done[positions]]
@@ -68,6 +66,17 @@ class ActivationCache:
                 with count(what, len(missing)) as progress:
                     self._fill(store, done, missing, reader, mirror, progress)
         return store.read(), positions[~done[positions]]
+
+    def complete_rows(self) -> tuple[NDArray[np.float32], Positions]:
+        """Return the rows (images, …) as they are by now, and the positions whose rows are written; compute none."""
+        store = self._store("plain")
+        written = np.flatnonzero(store.done(np.arange(self._n_images)))
+        return store.read() if len(written) else np.empty((0,), np.float32), written
+
+    def _store(self, name: str) -> "_Rows":
+        with torch.inference_mode():
+            shape = tuple(self._network.lower(self._network.backbone.example().to(self._network.device)).shape[1:])
+        return _Rows(self._folder / name, (self._n_images, *shape))
 
     def _fill(
         self,
