@@ -5,6 +5,7 @@ MkDocs calls `on_files` and `on_page_markdown` while it builds. Nothing is copie
 
 import base64
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import jupytext
 import nbformat
 import typer
-from jupyter_client.manager import AsyncKernelManager
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbclient import NotebookClient
+from traitlets.config import Config
 from typer.main import get_command
 
 from dmuh.cli import app
@@ -138,8 +139,11 @@ def settings() -> str:
 def run_notebook(source: Path) -> Any:
     """Return a notebook with what its cells gave, made from its source."""
     book = jupytext.read(source)
-    kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # this Python; no port is opened
-    NotebookClient(book, km=kernel, timeout=600, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+    with tempfile.TemporaryDirectory() as folder:
+        # The kernel is this Python; it is spoken to by files of this folder, and no port is opened.
+        config = Config(KernelManager={"transport": "ipc", "ip": str(Path(folder) / "kernel")})
+        how = {"timeout": 600, "startup_timeout": 300, "resources": {"metadata": {"path": str(NOTEBOOKS)}}}
+        NotebookClient(book, kernel_name="python3", config=config, **how).execute()
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return book
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from extras import needs
 from pages import PAGES, ROOT, Reader, blocks
 
 PREPARED = [block for block in blocks(ROOT / "README.md") if block.language == "console" and "dmuh train" in block.text]
@@ -23,7 +25,8 @@ def folder(photos, vectors, tmp_path_factory) -> Path:
     np.save(root / "queries.npy", np.load(vectors / "features.npy")[:2])
     (root / "configs").symlink_to(ROOT / "configs")
     (root / "query.jpg").write_bytes((photos / "ones" / "02.png").read_bytes())
-    (root / "new.jpg").write_bytes((photos / "ones" / "03.png").read_bytes() + b"\n")
+    with Image.open(photos / "ones" / "03.png") as image:
+        image.rotate(20).save(root / "new.jpg")
     (root / "images").mkdir()
     files = sorted(photos.glob("*/*.png"))
     for number, file in enumerate(files):
@@ -39,6 +42,7 @@ def folder(photos, vectors, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def reader(folder) -> Reader:
     """Someone who has trained and indexed as the README says."""
+    needs("milvus-lite", "milvus", "milvus_lite")  # which warns when it is first imported
     found = Reader()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

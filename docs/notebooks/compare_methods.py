@@ -28,8 +28,8 @@ X_train.shape, X_query.shape, X_database.shape
 # uncertainty, `transform` an array of 0 and 1 for other estimators.
 
 # %%
-methods = ["itq", "lfh", "sdh", "csq", "dmuh"]
-options = {"csq": {"epochs": 15}, "dmuh": {"epochs": 15}}  # any setting of a method, by its name
+methods = ["itq", "sdh", "csq", "dmuh"]
+options = {"csq": {"epochs": 10}, "dmuh": {"epochs": 10}}  # any setting of a method, by its name
 found = {}
 for method in methods:
     for n_bits in (12, 32):

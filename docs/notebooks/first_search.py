@@ -24,7 +24,7 @@ sys.path.insert(0, "../../examples")
 from photographs import write_parts
 
 root = Path(tempfile.mkdtemp())
-write_parts(root / "photos", parts=12)
+write_parts(root / "photos", parts=8)
 write_parts(root / "new", parts=1, seed=1)
 sorted(folder.name for folder in (root / "photos").iterdir())
 

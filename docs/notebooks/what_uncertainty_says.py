@@ -21,7 +21,7 @@ import numpy as np
 import dmuh
 
 root = Path(tempfile.mkdtemp())
-settings = {"dataset": "mnist5k", "bits": 24, "epochs": 8, "train": 60, "query": 50, "uncertainty": "margin"}
+settings = {"dataset": "mnist5k", "bits": 24, "epochs": 6, "train": 60, "query": 50, "uncertainty": "margin"}
 config = dmuh.configure(settings)
 run = dmuh.train(config, root / "run")
 digits = dmuh.load_dataset(config.data)
