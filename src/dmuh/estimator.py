@@ -53,6 +53,14 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     After `fit`: train_codes_ and train_labels_, what `score` searches (labels 0/1 (n, classes), None if fitted without
     y); classes_, the class of each of their columns; n_features_in_ and, from a DataFrame, feature_names_in_.
+
+    >>> X = np.repeat(np.eye(4, 8), 10, axis=0)  # 40 rows of 8 features
+    >>> y = np.repeat(np.arange(4), 10)
+    >>> hashing = dmuh.Hashing("itq", n_bits=4).fit(X, y)
+    >>> hashing.transform(X).shape
+    (40, 4)
+    >>> hashing.codes(X)
+    Codes(40 × 4 bits: ..., ..., ..., …)
     """
 
     def __init__(self, method: str = "dmuh", n_bits: int = 32, seed: int = 0, **options: Any) -> None:
@@ -64,7 +72,11 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             setattr(self, name, options.get(name))
 
     def set_params(self, **params: Any) -> "Hashing":
-        """Set parameters by their names; return itself."""
+        """Set parameters by their names; return itself.
+
+        >>> dmuh.Hashing("itq").set_params(n_bits=16).n_bits
+        16
+        """
         _refuse_unknown(params)
         return cast("Hashing", super().set_params(**params))
 
@@ -72,6 +84,10 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Learn from features (n, n_features) and labels; methods that need no labels (itq) also from y=None.
 
         y is one class per row (n,), 0 and 1 (n, classes) where a row may have several, or a list of classes per row.
+
+        >>> X, y = np.repeat(np.eye(4, 8), 10, axis=0), np.repeat(np.arange(4), 10)
+        >>> dmuh.Hashing("dmuh", n_bits=8, epochs=2).fit(X, y).train_codes_.n_bits
+        8
         """
         features = np.ascontiguousarray(validate_data(self, X, dtype=np.float32, ensure_min_samples=2))
         config = configure(self._settings())
@@ -95,15 +111,32 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
     def project(self, X: Any) -> NDArray[np.float32]:
-        """Return the real outputs (n, n_bits), whose signs are the codes."""
+        """Return the real outputs (n, n_bits), whose signs are the codes.
+
+        >>> X = np.repeat(np.eye(4, 8), 10, axis=0)
+        >>> hashing = dmuh.Hashing("itq", n_bits=4).fit(X)
+        >>> np.array_equal(hashing.project(X) >= 0, hashing.transform(X))
+        True
+        """
         return self._run(X)["outputs"]
 
     def transform(self, X: Any) -> NDArray[np.uint8]:
-        """Return the codes of features (n, n_features) as an array of 0 and 1: uint8 (n, n_bits)."""
+        """Return the codes of features (n, n_features) as an array of 0 and 1: uint8 (n, n_bits).
+
+        >>> X = np.repeat(np.eye(4, 8), 10, axis=0)
+        >>> dmuh.Hashing("itq", n_bits=4).fit_transform(X).dtype
+        dtype('uint8')
+        """
         return self.codes(X).unpack()
 
     def codes(self, X: Any) -> Codes:
-        """Return the codes of features (n, n_features), packed, with their uncertainty where the method has one."""
+        """Return the codes of features (n, n_features), packed, with their uncertainty where the method has one.
+
+        >>> X = np.repeat(np.eye(4, 8), 10, axis=0)
+        >>> codes = dmuh.Hashing("itq", n_bits=4).fit(X).codes(X)
+        >>> dmuh.HammingIndex().add(codes)
+        HammingIndex(40 codes of 4 bits)
+        """
         result = self._run(X)
         return Codes.from_outputs(result["outputs"], result.get("uncertainty"))
 
@@ -112,6 +145,10 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Rows that share a label are relevant; the ranking is by Hamming distance, over all training rows, in the exact
         mean over all orders of equal distances. If X is the training data, no row finds itself.
+
+        >>> X, y = np.repeat(np.eye(4, 8), 10, axis=0), np.repeat(np.arange(4), 10)
+        >>> 0.5 < dmuh.Hashing("itq", n_bits=8).fit(X, y).score(X, y) <= 1
+        True
         """
         check_is_fitted(self, "network_")
         if self._columns is None or self.train_labels_ is None:
