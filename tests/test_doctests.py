@@ -47,30 +47,20 @@ def test_every_public_name_has_an_example():
 
 
 @pytest.fixture(scope="session")
-def tiny_run(digits, tmp_path_factory) -> Path:
-    """A run of one epoch on digits."""
-    settings = {"dataset": "mnist5k", "bits": 16, "epochs": 1, "query": 5, "train": 40}
-    folder = tmp_path_factory.mktemp("doctest") / "run"
-    dmuh.train(dmuh.configure(settings), folder, dataset=digits)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def tiny_index(tiny_run, photos, tmp_path_factory) -> Path:
-    """The photos, indexed by that run."""
+def photo_index(digit_run, digit_hasher, photos, tmp_path_factory) -> Path:
+    """The photos, indexed by a small run."""
     collection = dmuh.Collection(tmp_path_factory.mktemp("doctest") / "index")
-    hasher, images = dmuh.Hasher.load(tiny_run), dmuh.load_dataset("folder", photos)
-    collection.write(hasher.encode(images), images, tiny_run, hasher.digest)
+    images = dmuh.load_dataset("folder", photos)
+    collection.write(digit_hasher.encode(images), images, digit_run.path, digit_hasher.digest)
     collection.build_index()
     return collection.path
 
 
 @pytest.fixture
-def namespace(tiny_run, tiny_index, photos, tmp_path) -> dict[str, object]:
+def namespace(digit_run, photo_index, photos, tmp_path) -> dict[str, object]:
     """What examples may name without making it: folders of a run, of its index, of images, and an empty one."""
-    return {
-        "dmuh": dmuh, "np": np, "run": tiny_run, "index_folder": tiny_index, "photos": photos, "folder": tmp_path,
-    }  # fmt: skip
+    folders = {"run": digit_run.path, "index_folder": photo_index, "photos": photos, "folder": tmp_path}
+    return {"dmuh": dmuh, "np": np} | folders
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from dmuh.config import TrainingSettings
-from dmuh.errors import DataError, DtypeError, ImageError, InputError
+from dmuh.errors import ConfigError, DataError, DtypeError, ImageError, InputError
 from dmuh.images import (
     AUGMENTS,
     BadImages,
@@ -29,6 +30,7 @@ from dmuh.images import (
     read_pixels,
 )
 from dmuh.images.augment import Colours, draw_changes, recoloured
+from dmuh.methods import configure
 
 PLAIN = Preprocess(size=8, resize=8)
 CROPPED = Preprocess(size=8, resize=12)
@@ -636,6 +638,42 @@ def test_workers_leave_the_script_alone_and_end_with_it(files, tmp_path, how):
 )
 def test_the_summary_counts_and_names_the_first_bad_images(n, wanted):
     assert BadImages({f"n{i}": f"r{i}" for i in range(n)}).summary() == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"on_bad_image": "ignore"}, "on_bad_image must be fail or skip, got 'ignore'"),
+        ({"workers": -1}, "workers must be at least 0, got -1"),
+    ],
+)
+def test_a_wrong_way_to_read_images_is_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        Reading(**options)
+
+
+def test_the_settings_of_a_run_say_how_its_images_are_read():
+    reading = Reading.by(configure({"on_bad_image": "skip", "workers": 3}))
+    assert (reading.on_bad_image, reading.workers, len(reading.bad)) == ("skip", 3, 0)
+    assert Reading.by(configure({})).on_bad_image == "fail"
+
+
+def test_parts_of_a_job_are_counted_on_one_bar():
+    opened, told = [], []
+
+    @contextmanager
+    def bar(what, total):
+        opened.append((what, total))
+        yield told.append
+
+    whole = Reading(progress=bar)
+    with whole.under_one_bar("encoding", 9) as reading:
+        assert reading.bad is whole.bad
+        for n in (4, 5):
+            with reading.progress("part", n) as advance:
+                advance(n)
+    assert opened == [("encoding", 9)]
+    assert told == [4, 5]
 
 
 def test_find_images_goes_through_folders_in_order_and_passes_over_hidden_ones(tmp_path):

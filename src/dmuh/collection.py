@@ -98,7 +98,7 @@ class Collection:
         >>> collection = dmuh.Collection(folder / "index")
         >>> collection.write(hasher.encode(photo_set), photo_set, run, hasher.digest)
         >>> collection.build_index()
-        HammingIndex(20 codes of 16 bits)
+        HammingIndex(20 codes of 20 bits)
         """
         unsure = codes.image_uncertainty
         items = []
@@ -152,7 +152,7 @@ class Collection:
         """Make the index of the collection's codes and write it beside them.
 
         >>> dmuh.Collection(index_folder).build_index()
-        HammingIndex(20 codes of 16 bits)
+        HammingIndex(20 codes of 20 bits)
         """
         index = HammingIndex().add(self.load_codes())
         index.save(self.index_file, of=self._about()["codes"])
@@ -162,7 +162,7 @@ class Collection:
         """Read the index.
 
         >>> dmuh.Collection(index_folder).load_index()
-        HammingIndex(20 codes of 16 bits)
+        HammingIndex(20 codes of 20 bits)
         """
         codes = self._about()["codes"]
         if not self.index_file.is_file():

@@ -50,8 +50,8 @@ def fetch(url: str, target: Path, sha256: str, progress: Progress) -> None:
             except _BrokenOffError as error:
                 file.flush()
                 n = os.fstat(file.fileno()).st_size
-                kept = f"{part} keeps the {n:,} bytes that came and the same command goes on from there"
-                advice = kept if n else "the same command tries again"
+                goes_on = f"{part} keeps the {n:,} bytes that came and the same command goes on from there"
+                advice = goes_on if n else "the same command tries again"
                 raise DataError(f"cannot fetch {url}: {error}; {advice}") from error
             finally:
                 if not os.fstat(file.fileno()).st_size:

@@ -38,9 +38,9 @@ class Hasher:
 
     >>> hasher = dmuh.Hasher.load(run)
     >>> hasher
-    Hasher(dmuh, 16 bits, smallconv on the CPU, takes images)
+    Hasher(dmuh, 20 bits, smallconv on the CPU, takes images)
     >>> hasher.encode(photos)
-    Codes(20 × 16 bits, with uncertainty: ..., ..., ..., …)
+    Codes(20 × 20 bits, with uncertainty: ..., ..., ..., …)
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Hasher:
         `auto` takes a GPU where there is one; an exported network runs on the CPU.
 
         >>> dmuh.Hasher.load(run, device="cpu")
-        Hasher(dmuh, 16 bits, smallconv on the CPU, takes images)
+        Hasher(dmuh, 20 bits, smallconv on the CPU, takes images)
         """
         bundle, run = Bundle(Path(model)), Run(Path(model))
         network: OnnxNetwork | TorchNetwork | None
@@ -101,7 +101,7 @@ class Hasher:
         """Length of the codes.
 
         >>> dmuh.Hasher.load(run).n_bits
-        16
+        20
         """
         return int(self.about["n_bits"])
 
@@ -185,7 +185,7 @@ class Hasher:
         """How the pixels that `encode_pixels` takes are read.
 
         >>> dmuh.Hasher.load(run).preprocess
-        Preprocess(size=32, resize=36)
+        Preprocess(size=16, resize=18)
         """
         if self._preprocess is None:
             raise InputError("this network takes feature vectors, which have no pixels")
@@ -206,7 +206,7 @@ class Hasher:
         """Return what the network takes for each image (n, …).
 
         >>> dmuh.Hasher.load(run).rows([photos / "ones" / "03.png"]).shape
-        (1, 32, 32, 3)
+        (1, 16, 16, 3)
         """
         return np.concatenate([rows for _, rows, _ in self._batches(images, Reading())])
 

@@ -193,7 +193,7 @@ class HammingIndex:
         With `of`, an index of other codes is refused.
 
         >>> dmuh.HammingIndex.load(index_folder / "index.safetensors")
-        HammingIndex(20 codes of 16 bits)
+        HammingIndex(20 codes of 20 bits)
         """
         file = load_arrays(Path(path), _KIND, _VERSION, memory_map=True)
         if of is not None and file.metadata.get("of", "") != of:
