@@ -83,7 +83,11 @@ class Collection:
 
     @property
     def has_index(self) -> bool:
-        """Whether the folder holds an index; one whose making was interrupted is none."""
+        """Whether the folder holds an index; one whose making was interrupted is none.
+
+        >>> dmuh.Collection(folder / "nothing").has_index
+        False
+        """
         if not (self.exists and self.index_file.is_file()):
             return False
         try:
