@@ -66,7 +66,7 @@ class Ledger:
 
 
 def kill_often(times: int, model, folder, state) -> Ledger:
-    ledger, known = Ledger(), set()
+    ledger, known, known_deleted = Ledger(), set(), set()
     options = (model, "--images", folder, "--state", state)
     for round_ in range(times):
         with Server(*options) as server:
@@ -75,7 +75,12 @@ def kill_often(times: int, model, folder, state) -> Ledger:
             ]
             for writer in writers:
                 writer.start()
-            time.sleep(random.Random(round_).uniform(0.5, 1.5))
+            begun = time.monotonic()
+            while (
+                not (ledger.added.keys() - known and ledger.deleted - known_deleted) and time.monotonic() < begun + 60
+            ):
+                time.sleep(0.01)  # on a busy machine the first answer takes seconds
+            time.sleep(random.Random(round_).uniform(0.2, 1.2))
             server.process.kill()
             for writer in writers:
                 writer.join()
@@ -87,15 +92,14 @@ def kill_often(times: int, model, folder, state) -> Ledger:
         aside = [file.read_bytes() for file in (state / "set-aside").glob("*")]
         kept = {content for id_, content in ledger.added.items() if id_ not in ledger.unsure}
         assert not kept & set(aside), "what was acknowledged was set aside"
-        known |= ledger.added.keys()
+        known, known_deleted = set(ledger.added), set(ledger.deleted)
     return ledger
 
 
 @pytest.mark.long
 def test_what_was_acknowledged_survives_kill_9(model, folder, tmp_path):
     ledger = kill_often(2, model, folder, tmp_path / "state")
-    assert len(ledger.added) > 10
-    assert ledger.deleted
+    assert len(ledger.added) >= len(ledger.deleted) >= 2
 
 
 @pytest.mark.slow

@@ -130,8 +130,6 @@ class Database:
                 if not (unchanged or converted):
                     check_whole(connection)
             if converted:
-                with suppress(
-                    sqlite3.OperationalError
-                ):  # if the disk is full: then the old rows' space stays in the file
+                with suppress(sqlite3.OperationalError):  # if the disk is full, the file stays larger than needed
                     connection.execute("VACUUM")
         self._ready, self._sound, self._changed = True, True, converted or not unchanged

@@ -50,7 +50,7 @@ class Service:
         self._model = hasher.about
         self._catalogue = catalogue
         self._decoders = Decoders(hasher.preprocess, most_pixels)
-        self._pictures = ImageFiles(root, added, self._decoders)
+        self._files = ImageFiles(root, added, self._decoders)
         self._summary: dict[str, Any] | None = None
         self._changes = 0
         self._searcher = Searcher(catalogue, whole)
@@ -77,7 +77,7 @@ class Service:
     def close(self) -> None:
         """End the threads and the processes."""
         self._decoders.close()
-        self._pictures.close()
+        self._files.close()
         for worker in (self._encoding, self._writing, self._searching):
             worker.close()
         self._reading.shutdown()
@@ -114,11 +114,11 @@ class Service:
 
     async def file(self, id_: int) -> ImageFile:
         """Return the file of an image, open."""
-        return await self._pictures.open(await self._read(lambda: self._row(id_)))
+        return await self._files.open(await self._read(lambda: self._row(id_)))
 
     async def thumbnail(self, id_: int, known: str = "") -> tuple[str, bytes | None]:
         """Return the tag of an image, and a small picture of it, a WebP file; None if its tag is among those known."""
-        return await self._pictures.thumbnail(await self._read(lambda: self._row(id_)), known)
+        return await self._files.thumbnail(await self._read(lambda: self._row(id_)), known)
 
     async def about(self) -> dict[str, Any]:
         """Return what is served: the model, the labels, and the distribution of uncertainty."""

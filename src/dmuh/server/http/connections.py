@@ -11,9 +11,7 @@ from typing import Protocol
 
 _MOST = 512  # at a time
 _MOST_OF_ONE = 384  # of one address, which may be a proxy's
-_PATIENCE = (
-    2.0  # seconds that an upload or the reading of an answer may take before it is closed like an idle connection
-)
+_PATIENCE = 2.0  # seconds of an upload, or of the reading of an answer, before it may be closed like an idle one
 _EVERY = 0.5  # seconds between two checks of all deadlines
 
 

@@ -16,9 +16,7 @@ from dmuh.server.http.connections import Connections
 from dmuh.server.http.guard import Guard
 from dmuh.server.http.protocol import HttpProtocol
 
-_BUFFER = (
-    2**18
-)  # bytes of the system's buffers per connection and direction; megabytes by default, also for clients that never read
+_BUFFER = 2**18  # bytes of the system's buffers per connection and direction; else megabytes per idle client
 _ACCEPTED = 16  # connections at a time: the event loop accepts one from each copy of the socket before other work
 _FILES = 4096  # that may be open; 1024 are usual
 

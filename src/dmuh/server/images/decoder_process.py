@@ -85,13 +85,7 @@ class DecoderProcess:
             for about in json.loads(head):
                 answers.append((about, raw[at : at + about["bytes"]]))
                 at += about["bytes"]
-        except (
-            OSError,
-            EOFError,
-            ValueError,
-            LookupError,
-            TypeError,
-        ):  # a process that a file took over may send anything
+        except (OSError, EOFError, ValueError, LookupError, TypeError):  # a hijacked process may send anything
             return None
         return answers
 

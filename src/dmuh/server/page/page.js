@@ -5,7 +5,7 @@ const at = (id) => document.getElementById(id);
 const PAGE = 48; // images of a list that are fetched at a time
 let about = { labels: {}, n_bits: 0, high_bit_uncertainty: null, uncertainty_percentiles: null };
 let upload = null; // the file that was searched with last, to which the back button returns
-let turn = 0; // counts the views: an answer that comes after the next one was asked for is dropped
+let turn = 0; // counts the views: an answer that comes after the next view was opened is dropped
 
 class Refused extends Error {
   constructor(status, sentence) {
@@ -144,7 +144,7 @@ function begin(title, { searching, uncertain = false }) {
   at("to-uncertain").toggleAttribute("aria-current", uncertain);
   at("ask").hidden = uncertain;
   at("more").hidden = true;
-  for (const own of document.querySelectorAll(".search-only")) own.hidden = !searching;
+  for (const element of document.querySelectorAll(".search-only")) element.hidden = !searching;
   at("results-title").textContent = title;
   at("results").setAttribute("aria-busy", "true"); // what was found before stays until the answer is here
   say("Looking …");
@@ -163,19 +163,19 @@ function drawMatches(answer) {
 }
 
 async function searchFrom(id) {
-  const own = begin("Nearest images", { searching: true });
+  const view = begin("Nearest images", { searching: true });
   const answer = await ask(`/api/search?id=${id}&${filters()}`);
-  if (own !== turn) return;
+  if (view !== turn) return;
   at("add").hidden = true;
   drawQuery(answer.query, `Image ${id}`, `/api/images/${id}/thumbnail`);
   drawMatches(answer);
 }
 
 async function searchUpload() {
-  const own = begin("Nearest images", { searching: true });
+  const view = begin("Nearest images", { searching: true });
   const type = upload.type || "application/octet-stream";
   const answer = await ask(`/api/search?${filters()}`, { method: "POST", body: upload, headers: { "content-type": type } });
-  if (own !== turn) return;
+  if (view !== turn) return;
   URL.revokeObjectURL(at("query-image").src);
   at("add").hidden = false;
   drawQuery(answer.query, upload.name || "Your image", URL.createObjectURL(upload));
@@ -184,10 +184,10 @@ async function searchUpload() {
 
 async function list(order, title, offset = 0) {
   const uncertain = order === "uncertainty";
-  const own = offset ? turn : begin(title, { searching: false, uncertain });
+  const view = offset ? turn : begin(title, { searching: false, uncertain });
   const n = uncertain ? PAGE : 24;
   const { images } = await ask(`/api/images?${parameters({ order, n, offset })}`);
-  if (own !== turn) return;
+  if (view !== turn) return;
   if (offset) at("results").append(...images.map(tile));
   else drawTiles(images);
   const hint = uncertain ? "Those the model is least sure of come first." : "";
