@@ -11,6 +11,7 @@ from terminal import Terminal
 FAST = ["--bits", "12", "--backbone", "smallconv", "--set", "image_size=16"]
 
 
+@pytest.mark.long
 def test_a_training_says_how_to_go_on_and_goes_on(photos, tmp_path):
     run = tmp_path / "the run"
     command = ["train", "--dataset", "folder", "--data", photos, "--out", run, "--epochs", "200", *FAST]
@@ -27,6 +28,7 @@ def test_a_training_says_how_to_go_on_and_goes_on(photos, tmp_path):
     assert len(Run(run).metrics()) == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["index", "encode"])
 def test_encoding_that_is_stopped_writes_nothing(digit_run, photos, tmp_path, command):
     out = tmp_path / "out"
@@ -39,6 +41,7 @@ def test_encoding_that_is_stopped_writes_nothing(digit_run, photos, tmp_path, co
     assert not out.exists()
 
 
+@pytest.mark.long
 def test_shards_that_are_done_are_kept(digit_run, photos, tmp_path):
     out = tmp_path / "shards"
     with Terminal(

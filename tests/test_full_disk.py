@@ -100,6 +100,7 @@ def test_a_closed_output_is_no_error(command):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.long
 def test_a_read_only_disk_is_a_sentence(photos, tmp_path):
     own = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none "$1" && shift && exec "$@"']
     tried = subprocess.run([*own, "sh", tmp_path, "true"], capture_output=True, text=True)

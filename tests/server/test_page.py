@@ -12,11 +12,12 @@ from serving import Server, picture
 
 from extras import needs
 
-pytestmark = pytest.mark.long
-
 sync_api = needs("playwright", "dev", "playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium"),
+]
 TOKEN = "a token of some length"
 # as root, and without calls to its makers
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
