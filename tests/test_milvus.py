@@ -111,7 +111,7 @@ def test_search_among_ids_masks_and_labels(index):
 def test_many_queries_are_asked_in_parts(index, monkeypatch):
     codes = random_codes(300)
     index.add(codes)
-    monkeypatch.setattr("dmuh.index.milvus._ANSWERS", 70)
+    monkeypatch.setattr("dmuh.index.milvus._RESULTS", 70)
     same_up_to_the_last_distance(index.search(codes, 10), HammingIndex().add(codes).search(codes, 10))
 
 

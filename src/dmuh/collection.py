@@ -133,13 +133,13 @@ class Collection:
         codes.save(self.codes_file, of=model_digest)
         write_text(self._items_file, "".join(lines.values()))
         self._write_lines(lines)
-        known = {
+        sealed = {
             "codes": saved_checksum(self.codes_file),
             "items": file_digest(self._items_file),
             "lines": saved_checksum(self._lines_file),
             "uncertainty_percentiles": uncertainty_percentiles(codes.image_uncertainty),
         }
-        write_document(self._about_file, _KIND, about | known | {"finished": True})
+        write_document(self._about_file, _KIND, about | sealed | {"finished": True})
 
     def refuse_foreign(self) -> None:
         """Raise if the folder has files of a collection's names that are not a collection's.

@@ -33,11 +33,11 @@ _MERGE = 4  # a segment is merged with the one before it unless that is this man
 class HammingIndex:
     """Exact search over binary codes; an empty index takes its width from the first codes added.
 
-    Codes are kept in a few segments that never change. Adding makes a new one and merges it with smaller neighbours,
+    Codes are stored in a few segments that never change. Adding makes a new one and merges it with smaller neighbours,
     so that a code is moved a logarithmic number of times. Removing marks ids; a segment half marked is made anew.
 
     With `tables`, a million distinct codes or more that are searched often are filed for quicker search, which takes
-    three times the memory (see `dmuh.index.tables`); answers are the same.
+    three times the memory (see `dmuh.index.tables`); results are the same.
 
     >>> codes = dmuh.Codes.from_outputs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]], ids=[10, 20, 30])
     >>> index = dmuh.HammingIndex().add(codes)
@@ -108,10 +108,10 @@ class HammingIndex:
         gone = as_ids(ids)
         check_present(gone[~_in_sorted(gone, self.ids)])
         if len(gone):
-            kept = [segment.without(gone) for segment in self._segments]
+            smaller = [segment.without(gone) for segment in self._segments]
             self._segments = [
                 segment if 2 * segment.n_living > len(segment.ids) else _merged([segment], segment.n_bits)
-                for segment in kept
+                for segment in smaller
                 if segment.n_living
             ]
             self._sorted_ids = self.ids[~_in_sorted(self.ids, gone)]

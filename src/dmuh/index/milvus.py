@@ -32,15 +32,15 @@ from dmuh.index.base import (
     chosen_ids,
 )
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 _KINDS = ("BIN_FLAT", "BIN_IVF_FLAT")
-_MOST = 16_384  # answers to a query, by Milvus's own limit
-_ROWS = 10_000  # codes that are sent together to a server, and ids that it is asked for
+_MOST = 16_384  # results per query, by Milvus's own limit
+_ROWS = 10_000  # codes that are sent together to a server, and ids that are read together from it
 _FILE_ROWS = 1_000  # the same for a file, where the time for n codes grows as n²
-_ANSWERS = 500_000  # that are asked for together, which bounds the size of a message
+_RESULTS = 500_000  # per request, which bounds the size of a message
 _IDS = 5_000  # ids that are named in one expression
-_LABELS, _LABEL_LENGTH = 64, 256  # labels an image at most, and bytes a label
-_CALM = {"grpc.keepalive_time_ms": 3_600_000}  # the embedded engine ends connections that ask often if it lives
+_LABELS, _LABEL_LENGTH = 64, 256  # labels per image at most, and bytes per label
+_CALM = {"grpc.keepalive_time_ms": 3_600_000}  # the embedded engine ends connections that often check whether it lives
 _ABOUT = re.compile(r"dmuh codes of (\d+) bits(?: of (\w+))?")
 
 
@@ -48,9 +48,9 @@ class MilvusIndex:
     """Search over binary codes in a Milvus collection, which takes its width from the first codes added.
 
     `address` is milvus: and a file that ends in .db, which is searched in this process, or the URL of a server. Codes
-    are kept in vectors of a multiple of 8 bits, the spare ones zero. `kind` is BIN_FLAT, which compares all codes, or
+    are stored in vectors of a multiple of 8 bits, the spare ones zero. `kind` is BIN_FLAT, which compares all codes, or
     BIN_IVF_FLAT, which compares those of the `probes` nearest of `lists` cells, for a new collection. What was added or
-    removed is seen by the next search. No call takes much longer than `timeout` seconds. `of` is a word for
+    removed counts from the next search on. No call takes much longer than `timeout` seconds. `of` is a word for
     what a new collection belongs to; a collection that belongs to something else is refused.
     """
 
@@ -86,8 +86,8 @@ class MilvusIndex:
         self._library = pymilvus
         self._failures = (pymilvus.MilvusException, grpc.RpcError, OSError, RuntimeError)
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it reports beside is raised too, as a sentence
-        with self._asking():
-            self._client = self._when_it_can(
+        with self._explained():
+            self._client = self._retried(
                 lambda: pymilvus.MilvusClient(self._where, timeout=timeout, grpc_options={} if self._served else _CALM)
             )
             self._n_bits = self._width()
@@ -97,7 +97,7 @@ class MilvusIndex:
     def __len__(self) -> int:
         if self._n_bits is None:
             return 0
-        with self._asking():
+        with self._explained():
             found = self._client.query(self._name, "", ["count(*)"], timeout=self._timeout)
         return int(found[0]["count(*)"])
 
@@ -111,7 +111,7 @@ class MilvusIndex:
         """The ids in the index, ascending."""
         found: list[int] = []
         if self._n_bits is not None:
-            with self._asking():
+            with self._explained():
                 pages = self._client.query_iterator(
                     self._name, batch_size=_ROWS, output_fields=["id"], timeout=self._timeout
                 )
@@ -122,11 +122,11 @@ class MilvusIndex:
 
     def known(self, ids: IdsLike) -> Ids:
         """Return which of these ids are in the index."""
-        asked, found = as_ids(ids), [np.empty(0, np.int64)]
+        wanted, found = as_ids(ids), [np.empty(0, np.int64)]
         if len(self):
-            for first in range(0, len(asked), _IDS):
-                condition = f"id in {asked[first : first + _IDS].tolist()}"
-                with self._asking():
+            for first in range(0, len(wanted), _IDS):
+                condition = f"id in {wanted[first : first + _IDS].tolist()}"
+                with self._explained():
                     rows = self._client.query(self._name, condition, ["id"], timeout=self._timeout)
                 found.append(np.array([row["id"] for row in rows], np.int64))
         return np.concatenate(found)
@@ -147,7 +147,7 @@ class MilvusIndex:
         gone = as_ids(ids)
         check_present(np.setdiff1d(gone, self.known(gone)))
         for first in range(0, len(gone), _IDS):
-            with self._asking():
+            with self._explained():
                 self._client.delete(self._name, ids=gone[first : first + _IDS].tolist(), timeout=self._timeout)
         return self
 
@@ -158,7 +158,7 @@ class MilvusIndex:
         """
         if not 1 <= k <= _MOST:
             raise InputError(f"k must be at least 1 and, by Milvus, at most {_MOST}, got {k}")
-        rows = self._ask(queries, k, {"nprobe": self._probes}, among, label)
+        rows = self._nearest(queries, k, {"nprobe": self._probes}, among, label)
         width = min((len(row) for row in rows), default=0)
         found = np.array([row[:width] for row in rows], np.int64).reshape(len(queries), width, 2)
         return Matches(found[:, :, 0].astype(np.int32), found[:, :, 1])
@@ -166,7 +166,7 @@ class MilvusIndex:
     def within(self, queries: Codes, radius: int, *, among: Among | None = None) -> Neighbourhoods:
         """Return every code at distance ≤ radius of each query, nearest first, ties by id; `among` as in `search`."""
         check_radius(radius)
-        rows = self._ask(queries, _MOST, {"nprobe": self._lists, "radius": radius + 1}, among, None)
+        rows = self._nearest(queries, _MOST, {"nprobe": self._lists, "radius": radius + 1}, among, None)
         if any(len(row) == _MOST for row in rows):
             raise InputError(
                 f"more than {_MOST} codes lie within {radius}, which is all that Milvus gives: lower radius"
@@ -179,18 +179,18 @@ class MilvusIndex:
         """End the connection; an embedded index can then be opened by another process."""
         self._client.close()
 
-    def _when_it_can(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask again while the engine refuses, up to the timeout: one that was just started does for a while."""
+    def _retried(self, call: Callable[[], Result]) -> Result:
+        """Call again while the engine refuses, up to the timeout: one that was just started does for a while."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                return ask()
+                return call()
             except self._library.MilvusException:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
 
-    def _ask(
+    def _nearest(
         self,
         queries: Codes,
         most: int,
@@ -205,9 +205,9 @@ class MilvusIndex:
             return [[] for _ in range(len(queries))]
         conditions = [] if label is None else [f"array_contains(labels, {json.dumps(label)})"]
         conditions += [] if chosen is None else [f"id in {chosen.tolist()}"]
-        found, step = [], max(1, _ANSWERS // most)
+        found, step = [], max(1, _RESULTS // most)
         for first in range(0, len(queries), step):
-            with self._asking():
+            with self._explained():
                 found += self._client.search(
                     self._name,
                     [bits.tobytes() for bits in queries.bits[first : first + step]],
@@ -238,7 +238,7 @@ class MilvusIndex:
                 }
                 for row in chosen[first : first + step].tolist()
             ]
-            with self._asking():
+            with self._explained():
                 self._client.insert(self._name, rows, timeout=self._timeout)
         return self
 
@@ -251,7 +251,7 @@ class MilvusIndex:
         schema.add_field(
             "labels", types.ARRAY, element_type=types.VARCHAR, max_capacity=_LABELS, max_length=_LABEL_LENGTH
         )
-        with self._asking():  # strong: a search sees all that was written before it
+        with self._explained():  # strong: a search sees all that was written before it
             client.create_collection(self._name, schema=schema, consistency_level="Strong", timeout=self._timeout)
             self._make_ready()
         self._n_bits = n_bits
@@ -264,7 +264,7 @@ class MilvusIndex:
             index.add_index("code", index_type=self._kind, metric_type="HAMMING", params=cells)
             self._client.create_index(self._name, index, timeout=self._timeout)
         self._client.load_collection(self._name, timeout=self._timeout)
-        self._when_it_can(lambda: self._client.query(self._name, "", ["count(*)"], timeout=self._timeout))
+        self._retried(lambda: self._client.query(self._name, "", ["count(*)"], timeout=self._timeout))
 
     def _width(self) -> int | None:
         """Return the length of the codes in the collection, None where there is no collection yet."""
@@ -281,7 +281,7 @@ class MilvusIndex:
         return int(found[1])
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         """Turn what goes wrong with Milvus into one sentence."""
         try:
             yield

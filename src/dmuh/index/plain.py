@@ -18,8 +18,8 @@ def nearest(
     sizes = alive if len(alive) else np.diff(starts)  # ids per code; empty: one each
     for i in range(queries.shape[1]):
         away = distances_to(queries[:, i], words)
-        seen = np.bincount(away, sizes) if len(sizes) else np.bincount(away)
-        limit = np.searchsorted(np.cumsum(seen), k)  # the distance up to which there are k ids
+        counts = np.bincount(away, sizes) if len(sizes) else np.bincount(away)
+        limit = np.searchsorted(np.cumsum(counts), k)  # the distance up to which there are k ids
         near, near_ids = _in_order(starts, ids, living, away, int(limit))
         distances[i], found[i] = near[:k], near_ids[:k]
 

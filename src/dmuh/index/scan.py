@@ -34,7 +34,7 @@ def nearest(
     """Find the k nearest ids of the queries first…last, in the order of (distance, id).
 
     words      (w, c) distinct codes
-    starts     int64 (c + 1,) where the ids of each code begin in `ids`, or empty: one id a code
+    starts     int64 (c + 1,) where the ids of each code begin in `ids`, or empty: one id per code
     ids        int64 (n,), ascending for each code
     alive      int64 (c,) how many ids of a code may be found, and living bool (n,) which, or both empty: all
     distances  int32 (q, k) and found int64 (q, k) are filled; at least k ids are there to be found
@@ -44,29 +44,29 @@ def nearest(
     capacity = 4 * k + 1024
     codes = np.empty((_BLOCK, capacity), np.int64)
     away = np.empty((_BLOCK, capacity), np.int32)
-    n_kept = np.zeros(_BLOCK, np.int64)
-    seen = np.zeros((_BLOCK, n_bits + 2), np.int64)  # ids seen at each distance
+    n_near = np.zeros(_BLOCK, np.int64)
+    counts = np.zeros((_BLOCK, n_bits + 2), np.int64)  # ids found at each distance
     limit = np.zeros(_BLOCK, np.int64)  # what is farther cannot be among the nearest any more
-    nearer = np.zeros(_BLOCK, np.int64)  # ids seen below the limit
+    nearer = np.zeros(_BLOCK, np.int64)  # ids found below the limit
     for block in range(first, last, _BLOCK):
         for b in range(_BLOCK):
-            n_kept[b], limit[b], nearer[b] = 0, n_bits, 0
+            n_near[b], limit[b], nearer[b] = 0, n_bits, 0
             for d in range(n_bits + 2):
-                seen[b, d] = 0
+                counts[b, d] = 0
         for begin in range(0, n_codes, _CHUNK):
             end = min(begin + _CHUNK, n_codes)
             for b in range(min(_BLOCK, last - block)):
                 i = block + b
-                while n_kept[b] + _CHUNK > codes.shape[1]:
-                    if _forget(codes[b], away[b], n_kept, b, limit[b]) + _CHUNK > codes.shape[1]:
+                while n_near[b] + _CHUNK > codes.shape[1]:
+                    if _forget(codes[b], away[b], n_near, b, limit[b]) + _CHUNK > codes.shape[1]:
                         codes, away = wider(codes), wider(away)
-                n_kept[b], limit[b], nearer[b] = _scan_chunk(
-                    words, starts, alive, single, begin, end, queries, i, k, codes[b], away[b], n_kept[b], seen[b],
+                n_near[b], limit[b], nearer[b] = _scan_chunk(
+                    words, starts, alive, single, begin, end, queries, i, k, codes[b], away[b], n_near[b], counts[b],
                     limit[b], nearer[b],
                 )  # fmt: skip
         for b in range(min(_BLOCK, last - block)):
             i = block + b
-            order(starts, ids, living, codes[b], away[b], n_kept[b], seen[b], limit[b], k, distances[i], found[i])
+            order(starts, ids, living, codes[b], away[b], n_near[b], counts[b], limit[b], k, distances[i], found[i])
 
 
 @compiled()
@@ -103,27 +103,27 @@ def _next_near_pair(low: Array, high: Array, query: Any, other: Any, begin: int,
 
 
 @compiled(inline="always")
-def lowered(limit: Any, nearer: Any, seen: Array, away: Any, n: Any, k: int) -> tuple[Any, Any]:
+def lowered(limit: Any, nearer: Any, counts: Array, away: Any, n: Any, k: int) -> tuple[Any, Any]:
     """Count n ids at a distance; return the limit beyond which none is needed any more, and the ids below it."""
-    seen[away] += n
+    counts[away] += n
     if away < limit:
         nearer += n
     while nearer >= k:
         limit -= 1
-        nearer -= seen[limit]
+        nearer -= counts[limit]
     return limit, nearer
 
 
 @compiled()
 def _scan_chunk(
     words: Array, starts: Array, alive: Array, single: bool, begin: int, end: int, queries: Array, i: int, k: int,
-    codes: Array, away: Array, n_kept: int, seen: Array, limit: int, nearer: int,
+    codes: Array, away: Array, n_near: int, counts: Array, limit: int, nearer: int,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Keep the codes begin…end that are within the limit of query i, lowering the limit as more are seen."""
+    """Keep the codes begin…end that are within the limit of query i, lowering the limit as more are found."""
     even = begin + (end - begin) // 4 * 4
     reach = limit  # the distance up to which a code is looked at
-    if single and nearer + seen[limit] >= k:
-        reach = limit - 1  # ties at the limit have larger ids than those that are kept
+    if single and nearer + counts[limit] >= k:
+        reach = limit - 1  # ties at the limit have larger ids than those found before
     j = begin
     while j < end:
         if words.shape[0] == 1:
@@ -139,12 +139,12 @@ def _scan_chunk(
             if d <= reach:
                 n = n_ids(starts, alive, j)
                 if n > 0:
-                    codes[n_kept], away[n_kept] = j, d
-                    n_kept += 1
-                    limit, nearer = lowered(limit, nearer, seen, d, n, k)
-                    reach = limit - 1 if single and nearer + seen[limit] >= k else limit
+                    codes[n_near], away[n_near] = j, d
+                    n_near += 1
+                    limit, nearer = lowered(limit, nearer, counts, d, n, k)
+                    reach = limit - 1 if single and nearer + counts[limit] >= k else limit
             j += 1
-    return n_kept, limit, nearer
+    return n_near, limit, nearer
 
 
 @compiled(inline="always")
@@ -158,14 +158,14 @@ def n_ids(starts: Array, alive: Array, j: int | np.int64) -> Any:
 
 
 @compiled()
-def _forget(codes: Array, away: Array, n_kept: Array, b: int, limit: int) -> Any:
+def _forget(codes: Array, away: Array, n_near: Array, b: int, limit: int) -> Any:
     """Drop the codes beyond the limit; return how many are left."""
     left = 0
-    for at in range(n_kept[b]):
+    for at in range(n_near[b]):
         if away[at] <= limit:
             codes[left], away[left] = codes[at], away[at]
             left += 1
-    n_kept[b] = left
+    n_near[b] = left
     return left
 
 
@@ -185,20 +185,20 @@ def _sort(array: Array) -> None:
 
 @compiled()
 def order(
-    starts: Array, ids: Array, living: Array, codes: Array, away: Array, n_kept: int, seen: Array, limit: int, k: int,
+    starts: Array, ids: Array, living: Array, codes: Array, away: Array, n_near: int, counts: Array, limit: int, k: int,
     distances: Array, found: Array,
 ) -> None:  # fmt: skip
-    """Write the k nearest ids of the codes kept: all below the limit, and the smallest ids at the limit."""
+    """Write the k nearest ids of the codes found: all below the limit, and the smallest ids at the limit."""
     place = np.zeros(limit + 2, np.int64)
     ends = np.zeros(limit + 2, np.int64)
     for d in range(limit):
-        place[d + 1] = ends[d + 1] = place[d] + seen[d]
+        place[d + 1] = ends[d + 1] = place[d] + counts[d]
     wanted = k - place[limit]  # ids to take at the limit
     ties = np.empty(2 * wanted + 1024, np.int64)
     n_ties: Any = 0
     bounded = False
     bound: Any = ids[0]
-    for at in range(n_kept):
+    for at in range(n_near):
         d, j = away[at], codes[at]
         if d > limit or (d == limit and wanted == 0):
             continue
@@ -235,14 +235,14 @@ def order(
 
 @compiled()
 def count_within(
-    words: Array, starts: Array, alive: Array, queries: Array, first: int, last: int, radius: int, seen: Array
+    words: Array, starts: Array, alive: Array, queries: Array, first: int, last: int, radius: int, counts: Array
 ) -> None:
-    """Count the ids at each distance up to the radius: seen int64 (q, radius + 1) for the queries first…last."""
+    """Count the ids at each distance up to the radius: counts int64 (q, radius + 1) for the queries first…last."""
     for i in range(first, last):
         for j in range(words.shape[1]):
             d = np.int64(distance(words, j, queries, i))
             if d <= radius:
-                seen[i, d] += n_ids(starts, alive, j)
+                counts[i, d] += n_ids(starts, alive, j)
 
 
 @compiled()

@@ -81,11 +81,11 @@ def nearest_in_tables(
     per_word = (64 if n_bits > 32 else 32) // 16
     codes = np.empty((1, 4 * k + 4096), np.int64)
     away = np.empty((1, 4 * k + 4096), np.int32)
-    seen = np.zeros(n_bits + 2, np.int64)
+    counts = np.zeros(n_bits + 2, np.int64)
     for i in range(first, last):
         for bit in range(n_bits + 2):
-            seen[bit] = 0
-        n_kept, looked, limit, nearer = 0, 0, n_bits, 0  # as in the scan: what is beyond the limit is not needed
+            counts[bit] = 0
+        n_near, looked, limit, nearer = 0, 0, n_bits, 0  # as in the scan: what is beyond the limit is not needed
         done[i] = False
         for s in range(17):
             if s:  # what this step would cost
@@ -108,21 +108,20 @@ def nearest_in_tables(
                         j = np.int64(table_codes[part, row])
                         n = n_ids(starts, alive, j)
                         if n > 0:
-                            if n_kept == codes.shape[1]:
+                            if n_near == codes.shape[1]:
                                 codes, away = wider(codes), wider(away)
-                            codes[0, n_kept], away[0, n_kept] = j, d
-                            n_kept += 1
-                            limit, nearer = lowered(limit, nearer, seen, d, n, k)
-            # all codes up to this distance have been seen
-            if limit <= n_parts * (s + 1) - 1 and nearer + seen[limit] >= k:
+                            codes[0, n_near], away[0, n_near] = j, d
+                            n_near += 1
+                            limit, nearer = lowered(limit, nearer, counts, d, n, k)
+            # all codes up to this distance have been compared
+            if limit <= n_parts * (s + 1) - 1 and nearer + counts[limit] >= k:
                 done[i] = True
                 break
         if done[i]:
             # codes at equal distance in the order of their smallest id, as the ordering expects them
-            by_code = np.argsort(codes[0, :n_kept])
-            order(
-                starts, ids, living, codes[0][by_code], away[0][by_code], n_kept, seen, limit, k, distances[i], found[i]
-            )
+            by_code = np.argsort(codes[0, :n_near])
+            near, near_away = codes[0][by_code], away[0][by_code]
+            order(starts, ids, living, near, near_away, n_near, counts, limit, k, distances[i], found[i])
 
 
 @compiled(inline="always")

@@ -95,18 +95,7 @@ def evaluate(
     0.583...
     """
     wanted, given = _checked_labels(query, database, query_labels, database_labels)
-    if ties not in ("expected", "index-order"):
-        raise InputError(f"ties must be 'expected' or 'index-order', got {ties!r}")
-    if denominator not in ("retrieved", "relevant"):
-        raise InputError(f"denominator must be 'retrieved' or 'relevant', got {denominator!r}")
-    for name, low, values in (
-        ("topk", 1, [1 if topk is None else topk]),
-        ("ks", 1, ks),
-        ("radius", 0, [radius]),
-    ):
-        if any(value < low for value in values):
-            raise InputError(f"{name} must be at least {low}, got {min(values)}")
-
+    _check_rules(topk, ties, denominator, ks, radius)
     n = len(database)
     cut = n if topk is None else min(topk, n)
     by_retrieved = denominator == "retrieved"
@@ -143,6 +132,20 @@ def evaluate(
     )
 
 
+def _check_rules(topk: int | None, ties: str, denominator: str, ks: Sequence[int], radius: int) -> None:
+    if ties not in ("expected", "index-order"):
+        raise InputError(f"ties must be 'expected' or 'index-order', got {ties!r}")
+    if denominator not in ("retrieved", "relevant"):
+        raise InputError(f"denominator must be 'retrieved' or 'relevant', got {denominator!r}")
+    for name, low, values in (
+        ("topk", 1, [1 if topk is None else topk]),
+        ("ks", 1, ks),
+        ("radius", 0, [radius]),
+    ):
+        if any(value < low for value in values):
+            raise InputError(f"{name} must be at least {low}, got {min(values)}")
+
+
 def _mean(values: NDArray[Any]) -> Any:
     return values.mean(axis=0) if len(values) else np.zeros(values.shape[1:])
 
@@ -157,7 +160,7 @@ def _checked_labels(
         array = np.asarray(labels)
         if array.ndim != 2 or len(array) != len(codes):
             raise InputError(
-                f"{name}_labels must be a 0/1 matrix of {len(codes)} rows (one a code) and one column a class, "
+                f"{name}_labels must be a 0/1 matrix of {len(codes)} rows (one per code) and one column per class, "
                 f"got shape {array.shape}"
             )
         if array.dtype.kind not in "biu":

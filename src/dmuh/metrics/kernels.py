@@ -19,12 +19,12 @@ Array = NDArray[Any]
 
 
 @compiled()
-def _share_a_label(sets: Array, asked: Array, relevant: Array) -> None:
-    """Mark which label sets (S, l words) share a label with the asked one (l words)."""
+def _share_a_label(sets: Array, wanted: Array, relevant: Array) -> None:
+    """Mark which label sets (S, l words) share a label with a query (l words)."""
     for s in range(sets.shape[0]):
         common = np.uint64(0)
         for w in range(sets.shape[1]):
-            common |= sets[s, w] & asked[w]
+            common |= sets[s, w] & wanted[w]
         relevant[s] = common != 0
 
 
@@ -60,7 +60,7 @@ def _count_run(words: Array, weights: Array, begin: int, end: int, queries: Arra
 
 @compiled()
 def count_pairs(
-    words: Array, weights: Array, starts: Array, sets: Array, queries: Array, asked: Array, first: int, last: int,
+    words: Array, weights: Array, starts: Array, sets: Array, queries: Array, wanted: Array, first: int, last: int,
     out: Array,
 ) -> None:  # fmt: skip
     """Count the database by distance and relevance for the queries first…last: out[i, relevant, distance].
@@ -69,7 +69,7 @@ def count_pairs(
     weights  uint32 (n,) how many images have the code and the label set, or empty: one each
     starts   int64 (S + 1,) where the codes of each label set begin
     sets     uint64 (S, l) the label sets as bits
-    queries  (w, q), asked uint64 (q, l): the queries' codes and label sets
+    queries  (w, q), wanted uint64 (q, l): the queries' codes and label sets
     """
     n, n_sets, bins = words.shape[1], len(sets), out.shape[2]
     relevant = np.zeros((_BLOCK, n_sets), np.uint8)
@@ -77,7 +77,7 @@ def count_pairs(
     for block in range(first, last, _BLOCK):
         block_end = min(block + _BLOCK, last)
         for i in range(block, block_end):
-            _share_a_label(sets, asked[i], relevant[i - block])
+            _share_a_label(sets, wanted[i], relevant[i - block])
         segment = 0
         for begin in range(0, n, _CHUNK):
             end = min(begin + _CHUNK, n)
@@ -98,14 +98,14 @@ def count_pairs(
 
 @compiled()
 def _count_labelled_run(
-    words: Array, labels: Array, begin: int, end: int, queries: Array, i: int, asked: Array, sub: Array
+    words: Array, labels: Array, begin: int, end: int, queries: Array, i: int, wanted: Array, sub: Array
 ) -> None:
     """Add the codes begin…end to the histogram of (distance, relevance) to query i; relevance pair by pair."""
     even = begin
     one, zero = np.uint32(1), np.uint64(0)
     if words.shape[0] == 1 and labels.shape[0] == 2:  # up to 64 bits and 128 labels
         even = begin + (end - begin) // 4 * 4
-        row, q, low, high, a, b = words[0], queries[0, i], labels[0], labels[1], asked[i, 0], asked[i, 1]
+        row, q, low, high, a, b = words[0], queries[0, i], labels[0], labels[1], wanted[i, 0], wanted[i, 1]
         j = np.uintp(begin)
         while b == zero and j < np.uintp(even):  # most queries have none of the labels beyond 64
             j1, j2, j3 = j + np.uintp(1), j + np.uintp(2), j + np.uintp(3)
@@ -124,7 +124,7 @@ def _count_labelled_run(
     for k in range(even, end):
         shared = zero
         for w in range(labels.shape[0]):
-            shared |= labels[w, k] & asked[i, w]
+            shared |= labels[w, k] & wanted[i, w]
         sub[k & 3, _bin(distance(words, k, queries, i), shared)] += one
 
 
@@ -136,7 +136,7 @@ def _bin(away: Any, shared: Any) -> Any:
 
 @compiled()
 def count_labelled_pairs(
-    words: Array, labels: Array, queries: Array, asked: Array, first: int, last: int, out: Array
+    words: Array, labels: Array, queries: Array, wanted: Array, first: int, last: int, out: Array
 ) -> None:
     """Count as `count_pairs` does, where nearly every image has a label set of its own: labels uint64 (l, n)."""
     n, bins = words.shape[1], out.shape[2]
@@ -146,7 +146,7 @@ def count_labelled_pairs(
             end = min(begin + _CHUNK, n)
             for i in range(block, min(block + _BLOCK, last)):
                 sub[:] = 0
-                _count_labelled_run(words, labels, begin, end, queries, i, asked, sub)
+                _count_labelled_run(words, labels, begin, end, queries, i, wanted, sub)
                 for d in range(bins):
                     for r in range(2):
                         at = 2 * d + r
@@ -155,7 +155,7 @@ def count_labelled_pairs(
 
 @compiled()
 def rank_in_order(
-    words: Array, set_of: Array, sets: Array, queries: Array, asked: Array, first: int, last: int, cut: int,
+    words: Array, set_of: Array, sets: Array, queries: Array, wanted: Array, first: int, last: int, cut: int,
     by_retrieved: bool, ranks: Array, average: Array, hits: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rank the database by (distance, position) for the queries first…last: what a stable sort gives, without sorting.
@@ -170,7 +170,7 @@ def rank_in_order(
     ranked = np.empty(n, np.uint8)
     place = np.empty(bins, np.int64)
     for i in range(first, last):
-        _share_a_label(sets, asked[i], relevant)
+        _share_a_label(sets, wanted[i], relevant)
         for j in range(n):
             d = distance(words, j, queries, i)
             distances[j] = d
