@@ -61,7 +61,7 @@ bench: $(READY)  ## the measurements behind every claim of speed
 
 docs: $(READY)  ## the docs site, in site/; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "open site/index.html"
+	@echo "open site/index.html, or with its search: $(BIN)/python -m http.server --directory site"
 
 dist: $(READY)  ## sdist and wheel in dist/, checked and tried in an empty environment
 	$(BIN)/python .ci/dist.py

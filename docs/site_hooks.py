@@ -72,6 +72,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return re.sub(r"\]\(docs/", "](", text)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Keep figures with their deviation, and the names of methods, on one line of a table."""
+    html = re.sub(r"<td>(?=[a-z]+(?:-[a-z]+)+</td>)", '<td style="white-space: nowrap">', html)
+    return html.replace(" ± ", "\u00a0±\u00a0")
+
+
 def command_line() -> str:
     """Return the reference of all commands, from the texts of their own --help."""
     parts = [COMMANDS]

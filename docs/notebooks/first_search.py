@@ -15,9 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-from PIL import Image
-
 import dmuh
 
 sys.path.insert(0, "../../examples")
@@ -58,18 +55,9 @@ print(codes, "in", codes.bits.nbytes, "bytes")
 # The queries are parts that the network has never seen.
 
 # %%
-# Queries at the left, and their five nearest images with the Hamming distance
 queries = sorted((root / "new").glob("*/*.jpg"))[3:8]
 matches = index.search(hasher.encode(queries), k=5)
-figure, axes = plt.subplots(len(queries), 6, figsize=(9, 8.2))
-for row, query in enumerate(queries):
-    found = [images[position] for position in matches.ids[row]]
-    titles = ["query", *(f"distance {distance}" for distance in matches.distances[row])]
-    for axis, file, title in zip(axes[row], [query, *found], titles, strict=True):
-        axis.imshow(Image.open(file))
-        axis.set_title(title, fontsize=9)
-        axis.axis("off")
-figure.tight_layout()
+dmuh.show_matches(matches, images, queries)
 
 # %% [markdown]
 # The index is exact: `matches` are the five nearest of all codes, equal distances in the order of their ids. It can be
