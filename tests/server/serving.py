@@ -84,7 +84,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)  # it ends a compilation of kernels that it has begun
 
 
 def picture(kind: str = "PNG", size: tuple[int, int] = (28, 28), seed: int = 0) -> bytes:
