@@ -1,9 +1,11 @@
 """Small work is done by numpy at once, large work by compiled kernels, and both give the same to the last bit."""
 
 import json
+import multiprocessing
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -25,8 +27,17 @@ going_on = threading.Event()
 
 
 def rehearsals():
-    """Stand-ins for kernels, which take as long as a test wants."""
+    """Stand-ins for kernels, which take as long as a test wants; nothing in the process that compiles them first."""
+    if multiprocessing.parent_process() is not None:
+        return {}
     return {"first": lambda: rehearsed.append("first"), "second": lambda: (going_on.wait(), rehearsed.append("second"))}
+
+
+def endless_rehearsals():
+    """One that the process which compiles never ends."""
+    return {
+        "endless": lambda: rehearsed.append("loaded") if multiprocessing.parent_process() is None else time.sleep(3600)
+    }
 
 
 @pytest.fixture
@@ -150,6 +161,19 @@ def test_a_process_that_ends_does_not_wait_for_the_other_kernels(use):
     use._stop()
     assert not use._thread.is_alive()
     assert rehearsed in ([], ["first"], ["first", "second"])
+
+
+def test_a_process_that_ends_does_not_wait_for_the_one_that_compiles():
+    rehearsed.clear()
+    before = set(multiprocessing.active_children())
+    use = KernelUse("test_kernel_use:endless_rehearsals")
+    use.prepare()
+    while not set(multiprocessing.active_children()) - before:
+        time.sleep(0.01)
+    use._stop()
+    assert not use._thread.is_alive()
+    assert set(multiprocessing.active_children()) <= before
+    assert rehearsed == []
 
 
 def run(program: str, *arguments: object) -> str:

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from dmuh.workers import worker_process
+
 _AT_ONCE = 200_000_000  # pairs of codes that numpy compares in about a second
 _IN_ALL = 2_000_000_000  # pairs compared by numpy in one process after which its kernels are compiled
 
@@ -60,28 +62,48 @@ class KernelUse:
 
     def rehearsals(self) -> dict[str, Callable[[], None]]:
         """Return what compiles, or loads, all kernels, by a name that a user can read."""
-        module, function = self._rehearsals.split(":")
-        found: dict[str, Callable[[], None]] = getattr(importlib.import_module(module), function)()
-        return found
+        return _named(self._rehearsals)
 
     def prepare(self) -> None:
-        """Compile the kernels in a thread beside the work, once; numpy does the work until then."""
+        """Compile the kernels beside the work, once; numpy does the work until then.
+
+        Another process compiles them, so that nothing here waits for the interpreter's lock meanwhile; a thread then
+        takes up the machine code that it kept.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._rehearse, name="dmuh-kernels", daemon=True)
             self._thread.start()
             atexit.register(self._stop)
 
     def _rehearse(self) -> None:
+        compiling = worker_process(_rehearse_all, self._rehearsals)
+        compiling.start()
+        while compiling.is_alive():
+            if self._stopping.wait(0.1):
+                compiling.kill()
+                compiling.join()
+                return
         for rehearse in self.rehearsals().values():
             if self._stopping.is_set():
                 return
             rehearse()
 
     def _stop(self) -> None:
-        """Let the thread end before the interpreter does, which must not be left in the middle of a compilation."""
+        """End the other process, and let the thread end before the interpreter does, which must not be left in it."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
+
+
+def _named(rehearsals: str) -> dict[str, Callable[[], None]]:
+    module, function = rehearsals.split(":")
+    found: dict[str, Callable[[], None]] = getattr(importlib.import_module(module), function)()
+    return found
+
+
+def _rehearse_all(rehearsals: str) -> None:
+    for rehearse in _named(rehearsals).values():
+        rehearse()
 
 
 KERNELS = KernelUse("dmuh.index.rehearsal:rehearsals")
