@@ -253,7 +253,7 @@ def test_a_run_is_opened_with_data_that_moved(tmp_path):
     config = configure(SMALL, {"dataset": "folder", "data": str(photos), "backbone": "smallconv", "epochs": 1})
     run = train(config, tmp_path / "run")
     moved = photos.rename(tmp_path / "moved")
-    with pytest.raises(DataError, match="photos does not exist"):
+    with pytest.raises(DataError, match=r"photos, the data of .*run, does not exist"):
         open_run(run.path)
     opened = open_run(run.path, moved)
     assert opened.config == dataclasses.replace(config, data=dataclasses.replace(config.data, data=str(moved)))
