@@ -64,6 +64,7 @@ COMMANDS = {
     "export {run} --out {tmp}/model": ("dmuh.encoder.export_run", "give the same command again"),
     "demo --out {tmp}/demo": ("dmuh.datasets.load_dataset", "the same command goes on from here"),
     "list": ("dmuh.config.describe", "give the same command again"),
+    "warm": ("dmuh.index.kernel_use.KERNELS.rehearsals", "give the same command again"),
     "cache": ("dmuh.machine.cache_folder", "give the same command again"),
     "serve {run} --images {photos} --port 0": (
         "dmuh.catalogue.add_images", "what was encoded is kept: the same command goes on from there",

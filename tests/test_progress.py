@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from rich import progress
 
 from dmuh.progress import Bar, counting_bar, uncounted
 from extras import needs
@@ -144,3 +145,18 @@ def test_a_notebook_shows_a_bar_and_takes_it_away():
     assert "a note" in shown[0]
     assert shown[1] == ""
     assert not [output for cell in notebook.cells for output in cell.outputs if output.output_type != "display_data"]
+
+
+def test_a_bar_that_is_interrupted_as_it_begins_is_taken_away(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    start = progress.Progress.start
+
+    def interrupted(bar: progress.Progress) -> None:
+        start(bar)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress.Progress, "start", interrupted)
+    bar = Bar("reading", 3)
+    with pytest.raises(KeyboardInterrupt):
+        bar.start()
+    assert not bar._bar.live.is_started

@@ -42,11 +42,11 @@ def cache_folder() -> Path:
 
     A user without a home, as a service may be, has a folder among the temporary files.
     """
-    own, users = os.environ.get("DMUH_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    if own:
-        return Path(own)
+    chosen, of_the_user = os.environ.get("DMUH_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if chosen:
+        return Path(chosen)
     try:
-        return Path(users or Path.home() / ".cache") / "dmuh"
+        return Path(of_the_user or Path.home() / ".cache") / "dmuh"
     except RuntimeError:  # no HOME, and no entry in the list of users
         return Path(tempfile.gettempdir()) / f"dmuh-{os.getuid()}"
 

@@ -87,7 +87,11 @@ class Bar:
 
     def start(self) -> None:
         """Show the bar, unless it is shown already."""
-        self._bar.start()
+        try:
+            self._bar.start()
+        except BaseException:  # Ctrl-C, which can come before there is anything that would take the bar away
+            self._bar.stop()
+            raise
 
     def stop(self) -> None:
         """Take the bar away, if it is shown."""
@@ -190,4 +194,4 @@ def _rich_bar(console: "Console", bar_width: int, in_bytes: bool, in_percent: bo
         TextColumn("{task.fields[note]}"),
     )
     shown = console.is_terminal and not console.is_jupyter
-    return Progress(*columns, console=console, disable=not shown, transient=True)
+    return Progress(*columns, console=console, disable=not shown, transient=True, redirect_stderr=False)

@@ -12,6 +12,8 @@ from dmuh.cli.stopping import stoppable
 def warm(as_json: Json = False) -> None:
     """Compile what large searches and evaluations use, once after an install; nothing else needs it.
 
+    Example: dmuh warm
+
     Small work never waits for a compiler. Large work, and a service in its first seconds, find the machine code ready.
     """
     from dmuh.index.kernel_use import KERNELS as SEARCH
