@@ -88,3 +88,9 @@ def test_links_lead_somewhere():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().split()) <= 950
+
+
+def test_contributing_lists_the_targets():
+    listed = set(re.findall(r"^\| `make ([a-z-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
+    there = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert listed == there - {"help", "install", "clean"}
