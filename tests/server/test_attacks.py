@@ -162,9 +162,10 @@ def test_uploads_take_so_much_memory_together(server):
     with ExitStack() as stack:
         made = [stack.enter_context(connect(server)) for _ in range(20)]
         for connection in made:
-            connection.sendall(POST + b"content-length: 16000000\r\n\r\n" + bytes(15_900_000))
+            with suppress(OSError):  # given up already, on a busy machine
+                connection.sendall(POST + b"content-length: 16000000\r\n\r\n" + bytes(15_900_000))
         assert memory(server) - before < 350
-        found = answer(made[0])
+        found = next(filter(None, map(answer, made[:8])))
     assert found.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 1" in found
     assert b"too much is being uploaded" in found
