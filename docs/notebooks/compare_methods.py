@@ -56,7 +56,8 @@ figure.tight_layout()
 
 # %% [markdown]
 # One split, and settings of the deep methods that were tried on these very queries: a difference of a point says
-# nothing. For a table that does, with several seeds and settings chosen on other images, see [Reproduce a table](../tutorials/reproduce-a-table.md).
+# nothing. For a table that does, with several seeds and settings chosen on other images, see
+# [Reproduce a table](../tutorials/reproduce-a-table.md).
 #
 # ## Search with the codes
 
