@@ -27,7 +27,7 @@ from queue import Empty
 from typing import Any
 
 import numpy as np
-from measuring import table
+from measuring import report, table
 from PIL import Image
 
 SECONDS, WARM = 300, 5
@@ -278,7 +278,7 @@ def main(seconds: int = SECONDS) -> int:
     row("the longest", None, every[-1], lambda s: f"{s * 1000:,.0f} ms")
     row("memory with all processes", MOST_MEMORY, most, lambda n: f"{n:,.0f} MB")
     row("… before the attack", None, before, lambda n: f"{n:,.0f} MB")
-    print(table(rows))
+    report("attack", table(rows))
     for what, n in seen.refused.most_common():
         print(f"{n} × {what}", file=sys.stderr)
     tracebacks = log.count("Traceback")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measuring import seconds, table
+from measuring import report, seconds, table
 
 from dmuh.backbones import create_backbone
 from dmuh.encoder.onnx_export import FrozenPart, WholeNetwork, to_int8, to_onnx
@@ -55,8 +55,8 @@ def main(folder: Path | None = None) -> None:
     ours = len(timed) / seconds(lambda: lower.run(timed), 3)
     what = {"features of EfficientNet-Lite0, 224 pixels": f"{len(timed)} images"}
     peer = {"torch eager, best batch": f"{rates[best]:.0f}/s (batches of {best})"}
-    print(table([{**what, **peer, "dmuh": f"{ours:.0f}/s", "ratio": f"{ours / rates[best]:.1f}×"}]))
-    print("torch eager by batch size:", {size: f"{rate:.0f}/s" for size, rate in rates.items()})
+    features_table = table([{**what, **peer, "dmuh": f"{ours:.0f}/s", "ratio": f"{ours / rates[best]:.1f}×"}])
+    by_size = ", ".join(f"{rate:.0f}/s by batches of {size}" for size, rate in rates.items())
 
     with torch.inference_mode():
         features = torch.cat([network.lower(part) for part in torch.from_numpy(pixels).split(32)])
@@ -67,19 +67,20 @@ def main(folder: Path | None = None) -> None:
     mine = whole.run(pixels)["outputs"]
     differ = (theirs >= 0) != (mine >= 0)
     sure = np.abs(theirs) > 1e-4
-    print(
-        f"of {differ.size:,} bits {int(differ.sum())} differ from torch's, {int((differ & sure).sum())} of them where "
-        f"|output| > 1e-4 ({int((~sure).sum())} outputs are smaller); the largest difference of outputs is "
-        f"{np.abs(theirs - mine).max():.1e}"
+    exactness = (
+        f"Of {differ.size:,} bits {int(differ.sum())} differ from torch's, {int((differ & sure).sum())} of them where "
+        f"the output is beyond ±1e-4 ({int((~sure).sum())} outputs are nearer to 0); the largest difference of outputs "
+        f"is {np.abs(theirs - mine).max():.1e}."
     )
     small = to_int8(content, pixels[:N_FITTED])
     quick = OnnxNetwork(small)
     flipped = (quick.run(pixels[N_FITTED:])["outputs"] >= 0) != (mine[N_FITTED:] >= 0)
     faster = seconds(lambda: whole.run(timed), 3) / seconds(lambda: quick.run(timed), 3)
-    print(
+    int8 = (
         f"int8: {len(small) / len(content):.0%} of the size, {faster:.1f}× the speed, {flipped.mean():.1%} of the bits "
-        f"of {len(flipped):,} other images changed"
+        f"of {len(flipped):,} other images changed."
     )
+    report("encoding", features_table, f"torch eager: {by_size}.", exactness, int8)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from measuring import random_codes, seconds, table
+from measuring import random_codes, report, seconds, table
 from PIL import Image
 
 from dmuh import Codes, Collection, Hasher, configure, load_dataset, train
@@ -81,7 +81,7 @@ def main(*sizes: int) -> None:
     chosen = list(sizes) or [5_000, 200_000]
     with tempfile.TemporaryDirectory() as name:
         prepared(Path(name), chosen)
-        print(table(measured(Path(name), chosen)))
+        report("first-search", table(measured(Path(name), chosen)))
 
 
 if __name__ == "__main__":

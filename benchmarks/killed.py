@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from measuring import table
+from measuring import report, table
 from PIL import Image
 
 import dmuh
@@ -86,7 +86,7 @@ def main(n: int = 100_000, n_shards: int = 8) -> None:
         "undisturbed": f"{n / seconds:,.0f} images a second",
         "shards": f"{size / n:.0f} bytes an image",
     }
-    print(table([row]))
+    report("killed", table([row]))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from measuring import memory_status, table
+from measuring import memory_status, report, table
 from PIL import Image
 
 from dmuh import configure, train
@@ -52,14 +52,15 @@ def main(n: int = 100_000) -> None:
         spent = time.perf_counter() - began
     memory = [kilobytes / 1024 for _, kilobytes in steps]
     early, late = max(memory[: len(memory) // 5]), max(memory[-len(memory) // 5 :])
-    print(
+    report(
+        "large-set",
         table([{
             "training images": f"{round(0.98 * n):,}",
             "first step after": f"{steps[0][0]:.1f} s",
             "memory, first fifth of the epoch": f"{early:.0f} MB",
             "last fifth": f"{late:.0f} MB",
             "epoch": f"{spent:.0f} s",
-        }])
+        }]),
     )  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """What the benchmarks share: codes to measure on, a clock, and the memory of a piece of work."""
 
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -71,6 +73,20 @@ def megabytes_beyond(work: Callable[[], Any]) -> float:
     before = memory_status("VmRSS")
     work()
     return max(0.0, (memory_status("VmHWM") - before) / 1024)
+
+
+def report(name: str, *parts: str) -> None:
+    """Print tables and remarks; with SAVE=1 in the environment they are kept in results/NAME.md, under their command.
+
+    The docs show those files, and a test holds the figures of the README to them.
+    """
+    text = "\n\n".join(parts)
+    print(text, end="\n\n")
+    if os.environ.get("SAVE"):
+        arguments = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+        command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
+        file = Path(__file__).parent / "results" / f"{name}.md"
+        file.write_text(f"<!-- {command} -->\n{text}\n", encoding="utf-8")
 
 
 def table(rows: Sequence[dict[str, str]]) -> str:

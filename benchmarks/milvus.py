@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from measuring import random_codes, table
+from measuring import random_codes, report, table
 
 from dmuh import Codes, HammingIndex
 from dmuh.index import MilvusIndex
@@ -66,7 +66,7 @@ def main() -> None:
             print(rows[-1], file=sys.stderr, flush=True)
     if not np.array_equal(*found):
         sys.exit("the distances differ")
-    print(table(rows), f"the distances of {n_queries} queries are equal", sep="\n\n")
+    report("milvus", table(rows), f"The distances of {n_queries} queries are equal.")
 
 
 if __name__ == "__main__":

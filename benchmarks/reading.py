@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from measuring import seconds, table
+from measuring import report, seconds, table
 from PIL import Image
 
 from dmuh.images import Augment, ImageReader, Images, Preprocess, Reading
@@ -97,7 +97,7 @@ def main(n: int = 1_000, workers: int = 2, rounds: int = 3) -> None:
             for row, took in zip(rows, best, strict=True):
                 row[column] = f"{n / took:,.0f}"
             print(rows, file=sys.stderr, flush=True)
-    print(table(rows))
+    report("reading", table(rows))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import faiss
 import numpy as np
-from measuring import learned_codes, near_codes, random_codes, seconds, table
+from measuring import learned_codes, near_codes, random_codes, report, seconds, table
 from numpy.typing import NDArray
 
 from dmuh import Codes, HammingIndex
@@ -159,7 +159,9 @@ def main(n: int = 1_000_000, n_queries: int = 200) -> None:
     large = large_rows(10 * n, n_queries)
     approximate = approximate_rows(n, n_queries)
     one_thread()
-    print(table(exact_rows(n, n_queries)), table(approximate), table(large), table([opening]), sep="\n\n")
+    report("search", table(exact_rows(n, n_queries)))
+    report("search-approximate", table(approximate))
+    report("search-large", table(large), table([opening]))
 
 
 if __name__ == "__main__":

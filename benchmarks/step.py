@@ -11,7 +11,7 @@ import sys
 import time
 
 import torch
-from measuring import table
+from measuring import report, table
 
 from dmuh.backbones import create_backbone
 from dmuh.methods import METHODS, TrainBatch, configure
@@ -66,7 +66,7 @@ def main(batch_size: int = 128) -> None:
                 taken[name].append(spent)
     regu, dmuh = (statistics.median(taken[name]) for name in ("regu", "dmuh"))
     row = {"one step on CNN-F": f"batch of {batch_size}", "regu": f"{regu:.2f} s", "dmuh": f"{dmuh:.2f} s"}
-    print(table([{**row, "ratio": f"{dmuh / regu:.2f}×"}]))
+    report("step", table([{**row, "ratio": f"{dmuh / regu:.2f}×"}]))
 
 
 if __name__ == "__main__":
