@@ -1,9 +1,8 @@
-"""Codes: packed binary codes with their ids and, where the method knows it, their uncertainty."""
+"""Codes: packed binary codes with their ids and, where it is known, how sure each bit is."""
 
 import importlib
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -13,18 +12,25 @@ from numpy.typing import ArrayLike, NDArray
 from dmuh.errors import DtypeError, FormatError, InputError, MissingPackageError
 from dmuh.files import load_arrays, save_arrays
 
-_KIND, _VERSION = "dmuh codes", 1
+_KIND, _VERSION = "dmuh codes", 2
 _SHOWN = 3  # codes that a repr shows
+_TOGETHER = 65_536  # codes whose levels are unpacked at a time
 
 
-@dataclass(frozen=True, eq=False)
 class Codes:
-    """N binary codes of `n_bits` each.
+    """N binary codes of `n_bits` each and, where it is known, how sure each bit is. They never change.
 
     bits         uint8 (N, ceil(n_bits / 8)); bit k of a code is bit k % 8 of byte k // 8; unused bits are zero
     n_bits       length of a code
-    uncertainty  float32 (N, n_bits) or None: how unsure the network is of each bit
+    uncertainty  float32 (N, n_bits) or None: the probability that each bit turns over, 0 to ½
     ids          int64 (N,), unique; by default the position
+    levels       uint8 (N, 1 or 2, ceil(n_bits / 8)) or None: how sure each bit is in one or two bits more, packed as
+                 the bits are; the level of a bit is that of the first plane, plus twice that of the second
+    worth        float32 (n_bits, 2 or 4) or None: what each level of each bit stands for, 1 less twice the probability
+                 that a bit of that level turns over; it does not fall from level to level
+
+    Fresh codes have the exact `uncertainty`. A file keeps the levels in its place, a 32nd of its size, and gives back
+    the uncertainty of each bit's level.
 
     Codes are indexed, sliced and iterated over like a list, and every part of them is Codes again. NumPy sees them as a
     matrix of 0 and 1, one column per bit.
@@ -41,33 +47,39 @@ class Codes:
     [0, 1]
     """
 
+    __slots__ = ("_exact", "bits", "ids", "levels", "n_bits", "worth")
+
     bits: NDArray[np.uint8]
     n_bits: int
-    uncertainty: NDArray[np.float32] | None = None
-    ids: NDArray[np.int64] = None  # type: ignore[assignment]  # filled in by __post_init__
+    ids: NDArray[np.int64]
+    levels: NDArray[np.uint8] | None
+    worth: NDArray[np.float32] | None
+    _exact: NDArray[np.float32] | None
 
-    def __post_init__(self) -> None:
-        bits = _array("bits", self.bits, np.uint8, 2)
-        if self.n_bits < 1:
-            raise InputError(f"n_bits must be at least 1, got {self.n_bits}")
-        n, width = len(bits), -(-self.n_bits // 8)
-        if bits.shape[1] != width:
-            raise InputError(f"bits of {self.n_bits}-bit codes must have {width} columns, got {bits.shape[1]}")
-        spare = 8 * width - self.n_bits
-        if spare and n and int(bits[:, -1].max()) >> (8 - spare):
-            raise InputError(f"bits has ones beyond bit {self.n_bits}; unused bits must be zero")
-        ids = np.arange(n, dtype=np.int64) if self.ids is None else _array("ids", self.ids, np.int64, 1)
-        if len(ids) != n:
-            raise InputError(f"ids must have one entry per code, got {len(ids)} for {n} codes")
-        if self.ids is not None and not _unique(ids):
+    def __init__(
+        self,
+        bits: NDArray[np.uint8],
+        n_bits: int,
+        uncertainty: NDArray[np.float32] | None = None,
+        ids: Sequence[int] | NDArray[Any] | None = None,
+        levels: NDArray[np.uint8] | None = None,
+        worth: NDArray[np.float32] | None = None,
+    ) -> None:
+        self.bits = _array("bits", bits, np.uint8, 2)
+        self.n_bits = n_bits
+        if n_bits < 1:
+            raise InputError(f"n_bits must be at least 1, got {n_bits}")
+        n, width = len(self.bits), -(-n_bits // 8)
+        if self.bits.shape[1] != width:
+            raise InputError(f"bits of {n_bits}-bit codes must have {width} columns, got {self.bits.shape[1]}")
+        _check_spare("bits", self.bits, n_bits)
+        self.ids = np.arange(n, dtype=np.int64) if ids is None else _array("ids", ids, np.int64, 1)
+        if len(self.ids) != n:
+            raise InputError(f"ids must have one entry per code, got {len(self.ids)} for {n} codes")
+        if ids is not None and not _unique(self.ids):
             raise InputError("ids must be unique, but some occur twice")
-        uncertainty = self.uncertainty
-        if uncertainty is not None:
-            uncertainty = _array("uncertainty", uncertainty, np.float32, 2)
-            if uncertainty.shape != (n, self.n_bits):
-                raise InputError(f"uncertainty must have shape {(n, self.n_bits)}, got {uncertainty.shape}")
-        for name, value in {"bits": bits, "ids": ids, "uncertainty": uncertainty}.items():
-            object.__setattr__(self, name, value)
+        self._exact = None if uncertainty is None else _checked_uncertainty(uncertainty, n, n_bits)
+        self.levels, self.worth = _checked_levels(levels, worth, n, n_bits)
 
     @classmethod
     def from_outputs(
@@ -91,7 +103,77 @@ class Codes:
             raise InputError(f"outputs must be numbers, but row {row} has a NaN")
         unsure = None if uncertainty is None else np.asarray(uncertainty, np.float32)
         packed = np.packbits(real >= 0, axis=1, bitorder="little")
-        return cls(packed, real.shape[1], unsure, None if ids is None else np.asarray(ids))  # type: ignore[arg-type]
+        return cls(packed, real.shape[1], unsure, None if ids is None else np.asarray(ids))
+
+    @classmethod
+    def concatenated(cls, parts: Sequence["Codes"]) -> "Codes":
+        """Return the codes of all parts, of which there is at least one, one part behind the other.
+
+        >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0], [1.0, 1.0]])
+        >>> dmuh.Codes.concatenated([codes[1], codes[0]]).ids
+        array([1, 0])
+        """
+        first = parts[0]
+        exact = [part._exact for part in parts if part._exact is not None]
+        levels = [part.levels for part in parts if part.levels is not None]
+        for part in parts[1:]:
+            if part.n_bits != first.n_bits or part.sure != first.sure or not _same(part.worth, first.worth):
+                raise InputError(f"{part!r} and {first!r} are of different models: they cannot be put together")
+        return cls(
+            np.concatenate([part.bits for part in parts]),
+            first.n_bits,
+            np.concatenate(exact) if len(exact) == len(parts) else None,
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate(levels) if levels else None,
+            first.worth,
+        )
+
+    def with_ids(self, ids: Sequence[int] | NDArray[Any]) -> "Codes":
+        """Return the same codes under other ids.
+
+        >>> dmuh.Codes.from_outputs([[1.0, -1.0], [1.0, 1.0]]).with_ids([7, 9]).ids
+        array([7, 9])
+        """
+        return Codes(self.bits, self.n_bits, self._exact, ids, self.levels, self.worth)
+
+    def graded(self, thresholds: NDArray[np.float32], worth: NDArray[np.float32]) -> "Codes":
+        """Return the codes with the level of each bit, from their exact uncertainty.
+
+        thresholds  float32 (n_bits, 1 or 3), falling: a bit's level is how many of its bit's thresholds its uncertainty
+                    is below
+        worth       float32 (n_bits, 2 or 4): what the levels stand for
+
+        >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0]], [[0.1, 0.4]])
+        >>> graded = codes.graded(np.full((2, 1), 0.2, np.float32), np.array([[0.3, 0.9]] * 2, np.float32))
+        >>> graded.level(), graded
+        (array([[1, 0]], dtype=uint8), Codes(1 × 2 bits, each with 1 of sureness: 01))
+        """
+        if self._exact is None:
+            raise InputError("codes are graded by their exact uncertainty, which these do not have")
+        steps = (self._exact[:, :, None] < thresholds[None]).sum(axis=2, dtype=np.uint8)
+        n_planes = int(worth.shape[1]).bit_length() - 1
+        planes = [np.packbits(steps >> plane & 1, axis=1, bitorder="little") for plane in range(n_planes)]
+        return Codes(self.bits, self.n_bits, self._exact, self.ids, np.stack(planes, axis=1), worth)
+
+    def stored(self) -> "Codes":
+        """Return the codes as a file keeps them: levels in place of the exact uncertainty, where they have levels.
+
+        >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0]], [[0.1, 0.4]])
+        >>> graded = codes.graded(np.full((2, 1), 0.2, np.float32), np.array([[0.3, 0.9]] * 2, np.float32))
+        >>> graded.stored().uncertainty
+        array([[0.05, 0.35]], dtype=float32)
+        """
+        if self.levels is None or self._exact is None:
+            return self
+        return Codes(self.bits, self.n_bits, None, self.ids, self.levels, self.worth)
+
+    def plain(self) -> "Codes":
+        """Return the bits and ids alone.
+
+        >>> dmuh.Codes.from_outputs([[1.0, -1.0]], [[0.1, 0.4]]).plain()
+        Codes(1 × 2 bits: 01)
+        """
+        return Codes(self.bits, self.n_bits, ids=self.ids)
 
     def __len__(self) -> int:
         return len(self.bits)
@@ -103,8 +185,9 @@ class Codes:
             if not -len(self) <= row < len(self):
                 raise IndexError(f"there are {len(self):,} codes, got position {row}")
             rows = [row]
-        unsure = None if self.uncertainty is None else self.uncertainty[rows]
-        return Codes(self.bits[rows], self.n_bits, unsure, self.ids[rows])
+        exact = None if self._exact is None else self._exact[rows]
+        levels = None if self.levels is None else self.levels[rows]
+        return Codes(self.bits[rows], self.n_bits, exact, self.ids[rows], levels, self.worth)
 
     def __iter__(self) -> Iterator["Codes"]:
         """Yield each code by itself, as Codes of length 1."""
@@ -117,36 +200,78 @@ class Codes:
         return self.unpack().astype(dtype or np.uint8, copy=False)
 
     def __eq__(self, other: object) -> bool:
-        """Whether bits, ids and uncertainty are the same."""
+        """Whether bits, ids, uncertainty and levels are the same."""
         if not isinstance(other, Codes):
             return NotImplemented
-        if self.n_bits != other.n_bits or (self.uncertainty is None) != (other.uncertainty is None):
-            return False
-        same = np.array_equal(self.bits, other.bits) and np.array_equal(self.ids, other.ids)
-        return same and (
-            self.uncertainty is None
-            or other.uncertainty is None
-            or np.array_equal(self.uncertainty, other.uncertainty, equal_nan=True)
+        return self.n_bits == other.n_bits and all(
+            _same(getattr(self, name), getattr(other, name)) for name in ("bits", "ids", "_exact", "levels", "worth")
         )
 
     __hash__ = None  # type: ignore[assignment]  # as for arrays: equal ones are found by comparing all bits
 
     def __repr__(self) -> str:
-        known = "" if self.uncertainty is None else ", with uncertainty"
+        known = "" if self._exact is None else ", with uncertainty"
+        known = f", each with {self.sure} of sureness" if self.sure else known
         first = ", ".join([*self[:_SHOWN].hex(), *(["…"] if len(self) > _SHOWN else [])])
         return f"Codes({len(self):,} × {self.n_bits} bits{known}{': ' if first else ''}{first})"
 
     @property
-    def image_uncertainty(self) -> NDArray[np.float32] | None:
-        """How unsure the network is of each image: the mean over its bits (N,), or None.
+    def sure(self) -> int:
+        """How many bits say how sure each bit is: 0, 1 or 2.
 
-        >>> dmuh.Codes.from_outputs([[1.0, -1.0]], uncertainty=[[0.25, 0.75]]).image_uncertainty
-        array([0.5], dtype=float32)
+        >>> dmuh.Codes.from_outputs([[1.0, -1.0]]).sure
+        0
         """
-        if self.uncertainty is None:
+        return 0 if self.levels is None else self.levels.shape[1]
+
+    @property
+    def knows_uncertainty(self) -> bool:
+        """Whether it is known how sure the bits are.
+
+        >>> dmuh.Codes.from_outputs([[1.0, -1.0]]).knows_uncertainty
+        False
+        """
+        return self._exact is not None or self.levels is not None
+
+    @property
+    def uncertainty(self) -> NDArray[np.float32] | None:
+        """The probability that each bit turns over (N, n_bits), 0 to ½: exact, else that of its level; None if unknown.
+
+        >>> dmuh.Codes.from_outputs([[1.0, -1.0]], uncertainty=[[0.1, 0.4]]).uncertainty
+        array([[0.1, 0.4]], dtype=float32)
+        """
+        if self._exact is not None or self.levels is None:
+            return self._exact
+        assert self.worth is not None, "levels come with what they are worth"
+        of_levels = (1 - self.worth) / 2  # (n_bits, levels)
+        unsure: NDArray[np.float32] = of_levels[np.arange(self.n_bits), self.level()].astype(np.float32)
+        return unsure
+
+    @property
+    def image_uncertainty(self) -> NDArray[np.float32] | None:
+        """The share of each image's bits that is expected to turn over: the mean over its bits (N,), or None.
+
+        >>> dmuh.Codes.from_outputs([[1.0, -1.0]], uncertainty=[[0.1, 0.3]]).image_uncertainty
+        array([0.2], dtype=float32)
+        """
+        if not self.knows_uncertainty:
             return None
-        mean: NDArray[np.float32] = self.uncertainty.mean(axis=1, dtype=np.float32)
-        return mean
+        parts = (self[first : first + _TOGETHER].uncertainty for first in range(0, len(self), _TOGETHER))
+        means = [part.mean(axis=1, dtype=np.float32) for part in parts if part is not None]
+        return np.concatenate([np.empty(0, np.float32), *means])
+
+    def level(self) -> NDArray[np.uint8]:
+        """Return the level of each bit: uint8 (N, n_bits) of 0 to 1 or 3, the surer the larger; 0 without levels.
+
+        >>> dmuh.Codes.from_outputs([[1.0, -1.0]]).level()
+        array([[0, 0]], dtype=uint8)
+        """
+        found = np.zeros((len(self), self.n_bits), np.uint8)
+        for plane in range(self.sure):
+            assert self.levels is not None
+            ones = np.unpackbits(self.levels[:, plane], axis=1, count=self.n_bits, bitorder="little")
+            found |= ones << plane
+        return found
 
     def unpack(self) -> NDArray[np.uint8]:
         """Return the bits one per column: uint8 (N, n_bits) of 0 and 1.
@@ -167,10 +292,10 @@ class Codes:
     def to_pandas(self) -> Any:
         """Return a pandas table of one row per code: id, code in hexadecimal digits, and mean uncertainty if known.
 
-        >>> dmuh.Codes.from_outputs([[1.0, -1.0], [1.0, 1.0]], [[0.25, 0.75], [0.5, 0.25]], ids=[7, 9]).to_pandas()
+        >>> dmuh.Codes.from_outputs([[1.0, -1.0], [1.0, 1.0]], [[0.25, 0.5], [0.25, 0.0]], ids=[7, 9]).to_pandas()
            id code  uncertainty
-        0   7   01        0.500
-        1   9   03        0.375
+        0   7   01        0.375
+        1   9   03        0.125
         """
         columns: dict[str, Any] = {"id": self.ids, "code": self.hex()}
         if self.image_uncertainty is not None:
@@ -178,7 +303,7 @@ class Codes:
         return pandas_table(columns)
 
     def save(self, path: str | Path, *, of: str = "") -> None:
-        """Write the codes to one file, atomically; `of` says what they belong to.
+        """Write the codes to one file, atomically, with their levels or else their uncertainty; `of`: whose they are.
 
         >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0]])
         >>> codes.save(folder / "codes.safetensors")
@@ -186,26 +311,37 @@ class Codes:
         True
         """
         arrays: dict[str, NDArray[Any]] = {"bits": self.bits, "ids": self.ids}
-        if self.uncertainty is not None:
-            arrays["uncertainty"] = self.uncertainty
+        if self.levels is not None and self.worth is not None:
+            arrays |= {"levels": self.levels, "worth": self.worth}
+        elif self._exact is not None:
+            arrays["uncertainty"] = self._exact
         save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self.n_bits, "of": of})
 
     @classmethod
     def load(cls, path: str | Path, *, memory_map: bool = False, of: str | None = None) -> "Codes":
         """Read codes written by `save`; with `memory_map` they stay on disk until used.
 
-        With `of`, codes that belong to something else are refused.
+        With `of`, codes that belong to something else are refused. Files of version 1 have uncertainties that are no
+        probabilities, which are left out.
 
         >>> dmuh.Codes.from_outputs([[1.0, -1.0]]).save(folder / "codes.safetensors", of="photos")
         >>> dmuh.Codes.load(folder / "codes.safetensors", of="shoes")
         Traceback (most recent call last):
         dmuh.errors.FormatError: ... holds codes of another model or of other images
         """
-        file = load_arrays(Path(path), _KIND, _VERSION, memory_map=memory_map)
+        file = load_arrays(Path(path), _KIND, _VERSION, memory_map=memory_map, older=(1,))
         if of is not None and file.metadata.get("of", "") != of:
             raise FormatError(f"{path} holds codes of another model or of other images")
+        arrays = file.arrays
         try:
-            return cls(file.arrays["bits"], file.metadata["n_bits"], file.arrays.get("uncertainty"), file.arrays["ids"])
+            return cls(
+                arrays["bits"],
+                file.metadata["n_bits"],
+                arrays.get("uncertainty") if file.version > 1 else None,
+                arrays["ids"],
+                arrays.get("levels"),
+                arrays.get("worth"),
+            )
         except (KeyError, TypeError, InputError) as error:
             raise FormatError(f"{path} does not hold codes as this dmuh writes them: {error}") from error
 
@@ -243,6 +379,47 @@ def _array(name: str, value: Any, dtype: type[Any], ndim: int) -> NDArray[Any]:
             return array.astype(np.int64)
         raise DtypeError(f"{name} must be {wanted}, got {array.dtype}")
     return array
+
+
+def _check_spare(name: str, packed: NDArray[np.uint8], n_bits: int) -> None:
+    """Raise if rows of packed bits (…, width) have ones beyond their length."""
+    spare = -n_bits % 8
+    if spare and packed.size and int(packed[..., -1].max()) >> (8 - spare):
+        raise InputError(f"{name} has ones beyond bit {n_bits}; unused bits must be zero")
+
+
+def _checked_uncertainty(uncertainty: Any, n: int, n_bits: int) -> NDArray[np.float32]:
+    """Return the uncertainty, which must be probabilities from 0 to ½ (n, n_bits)."""
+    array = _array("uncertainty", uncertainty, np.float32, 2)
+    if array.shape != (n, n_bits):
+        raise InputError(f"uncertainty must have shape {(n, n_bits)}, got {array.shape}")
+    if array.size and not (array.min() >= 0 and array.max() <= 0.5):  # also false for NaN
+        raise InputError(f"uncertainty must be from 0 to 0.5, got numbers from {array.min()} to {array.max()}")
+    return array
+
+
+def _checked_levels(
+    levels: Any, worth: Any, n: int, n_bits: int
+) -> tuple[NDArray[np.uint8] | None, NDArray[np.float32] | None]:
+    """Return levels (n, sure, width) and their worth (n_bits, 2^sure), which come together."""
+    if (levels is None) != (worth is None):
+        raise InputError("levels and worth come together, but only one was given")
+    if levels is None:
+        return None, None
+    planes, values = _array("levels", levels, np.uint8, 3), _array("worth", worth, np.float32, 2)
+    sure = planes.shape[1]
+    if planes.shape != (n, sure, -(-n_bits // 8)) or sure not in (1, 2):
+        raise InputError(f"levels must have shape {(n, '1 or 2', -(-n_bits // 8))}, got {planes.shape}")
+    _check_spare("levels", planes, n_bits)
+    if values.shape != (n_bits, 2**sure):
+        raise InputError(f"worth must have shape {(n_bits, 2**sure)}, got {values.shape}")
+    if not (values.min() >= 0 and values.max() <= 1 and (np.diff(values, axis=1) >= 0).all()):
+        raise InputError("worth must be from 0 to 1 and must not fall from level to level")
+    return planes, values
+
+
+def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
 def _unique(ids: NDArray[np.int64]) -> bool:

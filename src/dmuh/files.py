@@ -130,11 +130,12 @@ def write_text(path: Path, text: str, *, replace: bool = True) -> None:
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """What `load_arrays` returns: the arrays by name, the metadata saved with them, and the checksum over both."""
+    """What `load_arrays` returns: arrays by name, the metadata saved with them, the checksum over both, the version."""
 
     arrays: dict[str, Array]
     metadata: dict[str, Any]
     checksum: str
+    version: int
 
 
 def save_arrays(
@@ -159,8 +160,10 @@ def save_arrays(
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
-def load_arrays(path: Path, kind: str, version: int, *, memory_map: bool = False) -> ArrayFile:
-    """Read a file made by `save_arrays`, checked against its kind, version and checksum.
+def load_arrays(
+    path: Path, kind: str, version: int, *, memory_map: bool = False, older: tuple[int, ...] = ()
+) -> ArrayFile:
+    """Read a file made by `save_arrays`, checked against its kind, version and checksum; `older` versions will do too.
 
     With `memory_map` the arrays are read-only views of the file; only the pages that are used take memory.
     """
@@ -175,7 +178,8 @@ def load_arrays(path: Path, kind: str, version: int, *, memory_map: bool = False
     if header.get("kind") != kind:
         found = header.get("kind")
         raise FormatError(f"{path} holds {found or 'something that dmuh did not write'}, expected {kind}")
-    if header.get("version") != str(version):
+    known = {str(number): number for number in (version, *older)}
+    if header.get("version") not in known:
         raise FormatError(
             f"{path} is version {header.get('version')} of {kind}, this dmuh reads version {version}: write it again"
         )
@@ -184,7 +188,7 @@ def load_arrays(path: Path, kind: str, version: int, *, memory_map: bool = False
     checksum = _checksum(arrays, about)
     if header.get("checksum") != checksum:
         raise FormatError(f"{path} was altered after it was written: its checksum does not fit")
-    return ArrayFile(arrays, json.loads(about), checksum)
+    return ArrayFile(arrays, json.loads(about), checksum, known[header["version"]])
 
 
 def saved_checksum(path: Path) -> str:

@@ -99,7 +99,7 @@ class Writer:
             raise RequestError(500, f"the image cannot be written: {error.strerror}") from error
         entry = Entry(file.name, addition.labels, addition.metadata, added=True)
         ids = self._catalogue.add([entry], addition.code)
-        return Codes(addition.code.bits, addition.code.n_bits, ids=np.array(ids))
+        return addition.code.stored().with_ids(ids)
 
     def _delete(self, deletion: Deletion, gone: list[Row]) -> int | Exception:
         try:

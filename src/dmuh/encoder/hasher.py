@@ -158,7 +158,7 @@ class Hasher:
         if ids is None:
             return codes
         _check_number(ids, n_images)
-        return replace(codes, ids=np.asarray(ids, np.int64)[codes.ids])
+        return codes.with_ids(np.asarray(ids, np.int64)[codes.ids])
 
     def _encode(
         self, images: Images | Iterable[ImageLike], reading: Reading, n_expected: int | None

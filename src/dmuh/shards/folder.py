@@ -157,13 +157,7 @@ class Shards:
     def merge(self) -> Codes:
         """Make a collection of all shards in the same folder; return its codes, in the order of the images."""
         manifest, parts = self.manifest(), list(self.contents())
-        unsure = [part.codes.uncertainty for part in parts if part.codes.uncertainty is not None]
-        codes = Codes(
-            np.concatenate([part.codes.bits for part in parts]),
-            manifest.n_bits,
-            np.concatenate(unsure) if unsure else None,
-            np.concatenate([part.codes.ids for part in parts]),
-        )
+        codes = Codes.concatenated([part.codes for part in parts])
         clear_torn(self.path, "shard-")
         items = [item for part in parts for item in part.items()]
         Collection(self.path).write_items(codes, items, Path(manifest.model), manifest.model_digest)

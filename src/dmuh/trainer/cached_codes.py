@@ -43,7 +43,7 @@ def encode_by_cache(run: Run, hasher: Hasher, data: Dataset, reading: Reading, l
     trained_part = OnnxNetwork(to_onnx(TrainedPart(network, source)))
     sample = spread(found, _COMPARED)
     images = hasher.encode(data.take(sample), ids=sample, on_bad_image="skip")
-    if not _equal(_encode(trained_part, rows, sample), images):
+    if _encode(trained_part, rows, sample) != images:
         log.info("the features in the cache are of another machine: the images are read again")
         return None
     cached, rest = _encode(trained_part, rows, found), np.setdiff1d(np.arange(len(data)), found)
@@ -61,18 +61,7 @@ def _encode(trained_part: OnnxNetwork, rows: NDArray[np.float32], positions: Pos
     return Codes.from_outputs(parts["outputs"], parts.get("uncertainty"), positions)
 
 
-def _equal(codes: Codes, others: Codes) -> bool:
-    """Return whether two codes have the same bits and the same uncertainty."""
-    if (codes.uncertainty is None) != (others.uncertainty is None) or not np.array_equal(codes.bits, others.bits):
-        return False
-    return codes.uncertainty is None or np.array_equal(codes.uncertainty, others.uncertainty)  # type: ignore[arg-type]
-
-
 def _merged(codes: Codes, others: Codes) -> Codes:
     """Return the codes of both, in the order of their ids."""
-    ids = np.concatenate([codes.ids, others.ids])
-    unsure = [part.uncertainty for part in (codes, others) if part.uncertainty is not None]
-    both = Codes(
-        np.concatenate([codes.bits, others.bits]), codes.n_bits, np.concatenate(unsure) if unsure else None, ids
-    )
-    return both[np.argsort(ids)]
+    both = Codes.concatenated([codes, others])
+    return both[np.argsort(both.ids)]

@@ -1,0 +1,51 @@
+"""Soft ranking: codes in the order of how many bits are expected to differ, given how sure each bit is.
+
+A bit that turns over with probability p has the sureness w = 1 - 2p, from 0 for a coin toss to 1. If bits of a query
+and of a database code turn over independently, they differ with probability (1 - w·c) / 2 where they are equal and
+(1 + w·c) / 2 where they are not, with w the sureness of the query's bit and c that of the database's. The sum over all
+bits is the expected number of differing bits; with all bits sure it is the Hamming distance.
+
+It is computed in whole numbers: w·c is rounded to s out of UNITS, and a bit adds UNITS - s where the two are equal,
+UNITS + s where they are not. The sum, divided by 2·UNITS, is the distance that is shown. So a search can be exact, and
+ties are ties.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.codes import Codes
+from dmuh.errors import InputError
+
+Ranking = Literal["hamming", "soft"]
+RANKINGS = ("hamming", "soft")
+
+UNITS = 15  # four bits; finer weights change no ranking that matters
+PLANES = 4  # bits of a weight
+
+
+def choose_ranking(ranking: str | None, queries: Codes) -> Ranking:
+    """Return the ranking that is meant: not named, it is soft where it is known how sure the queries' bits are."""
+    if ranking is None:
+        return "soft" if queries.knows_uncertainty else "hamming"
+    if ranking not in RANKINGS:
+        raise InputError(f"ranking must be hamming or soft, got {ranking!r}")
+    return "soft" if ranking == "soft" else "hamming"
+
+
+def pair_weights(queries: Codes, worth: NDArray[np.float32] | None) -> NDArray[np.uint8]:
+    """Return s, how sure each query's bit and a database bit of each level are together: uint8 (q, n_bits, levels).
+
+    `worth` (n_bits, levels) is that of the database's levels, None for codes without: all their bits count as sure. So
+    do those of queries of which it is not known.
+    """
+    unsure: NDArray[Any] | None = queries.uncertainty
+    sure = np.ones((len(queries), queries.n_bits), np.float32) if unsure is None else 1 - 2 * unsure
+    of_levels = np.ones((queries.n_bits, 1), np.float32) if worth is None else worth
+    return np.rint(UNITS * sure[:, :, None] * of_levels[None]).astype(np.uint8)
+
+
+def shown(distances: NDArray[Any]) -> NDArray[np.float32]:
+    """Return sums of whole units as expected numbers of differing bits."""
+    return (distances / np.float32(2 * UNITS)).astype(np.float32)
