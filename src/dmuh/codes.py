@@ -29,8 +29,8 @@ class Codes:
     worth        float32 (n_bits, 2 or 4) or None: what each level of each bit stands for, 1 less twice the probability
                  that a bit of that level turns over; it does not fall from level to level
 
-    Fresh codes have the exact `uncertainty`. A file keeps the levels in its place, a 32nd of its size, and gives back
-    the uncertainty of each bit's level.
+    Fresh codes have the exact `uncertainty`. What is indexed keeps the levels in its place, a 32nd of its size or a
+    16th, and has the uncertainty of each bit's level.
 
     Codes are indexed, sliced and iterated over like a list, and every part of them is Codes again. NumPy sees them as a
     matrix of 0 and 1, one column per bit.
@@ -156,7 +156,7 @@ class Codes:
         return Codes(self.bits, self.n_bits, self._exact, self.ids, np.stack(planes, axis=1), worth)
 
     def stored(self) -> "Codes":
-        """Return the codes as a file keeps them: levels in place of the exact uncertainty, where they have levels.
+        """Return the codes as an index keeps them: levels in place of the exact uncertainty, where they have levels.
 
         >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0]], [[0.1, 0.4]])
         >>> graded = codes.graded(np.full((2, 1), 0.2, np.float32), np.array([[0.3, 0.9]] * 2, np.float32))
@@ -303,7 +303,7 @@ class Codes:
         return pandas_table(columns)
 
     def save(self, path: str | Path, *, of: str = "") -> None:
-        """Write the codes to one file, atomically, with their levels or else their uncertainty; `of`: whose they are.
+        """Write the codes to one file, atomically, with all that is known of them; `of` says what they belong to.
 
         >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0]])
         >>> codes.save(folder / "codes.safetensors")
@@ -313,7 +313,7 @@ class Codes:
         arrays: dict[str, NDArray[Any]] = {"bits": self.bits, "ids": self.ids}
         if self.levels is not None and self.worth is not None:
             arrays |= {"levels": self.levels, "worth": self.worth}
-        elif self._exact is not None:
+        if self._exact is not None:
             arrays["uncertainty"] = self._exact
         save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self.n_bits, "of": of})
 

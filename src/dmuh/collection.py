@@ -130,7 +130,7 @@ class Collection:
         lines = {item.id: json.dumps(vars(item)) + "\n" for item in items}
         about = {"model": str(model.absolute()), "model_digest": model_digest}
         write_document(self._about_file, _KIND, about | {"finished": False})
-        codes.save(self.codes_file, of=model_digest)
+        codes.stored().save(self.codes_file, of=model_digest)
         write_text(self._items_file, "".join(lines.values()))
         self._write_lines(lines)
         sealed = {

@@ -122,15 +122,15 @@ class TrainingSettings:
         choices=("", "none", "flip", "crop", "crop+flip", "resized-crop+flip", "resized-crop+flip+colour"),
     )
     uncertainty: str = setting(
-        "copy",
-        "what codes get their uncertainty from: how far the averaged copy's outputs are from the network's, as in the "
-        "paper, or the margin, how near an output is to 0, which all methods have",
-        choices=("copy", "margin"),
+        "margin",
+        "what the probability that a bit turns over is read from: the margin, how far an output is from 0, which all "
+        "methods have, or the copy, how far the averaged copy's output is from the network's, as in the paper",
+        choices=("margin", "copy"),
     )
     uncertainty_alpha: float | None = setting(
         None,
-        "momentum coefficient of a second copy that takes no part in the training and gives the codes their "
-        "uncertainty; not given, it comes from the copy of the method, if that has one",
+        "momentum coefficient of a second copy that takes no part in the training, for uncertainty = copy; not given, "
+        "that takes the copy of the method, if it has one",
         low=0,
         below=1,
     )

@@ -14,6 +14,7 @@ from PIL import Image
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset, load_images
 from dmuh.encoder.bundle import Bundle
+from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
 from dmuh.encoder.loading import on_gpu, onnx_of
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.encoder.windows import Window, windows
@@ -56,6 +57,7 @@ class Hasher:
         self.about = about  # method, classes, backbone, where the weights come from
         self.digest = digest  # which weights these are
         self._loaded_from = loaded_from  # model and device, where it is on a GPU
+        self.calibration = Calibration.of_card(about)  # what the outputs say about how sure the bits are
 
     @classmethod
     def load(cls, model: str | Path, device: str = "auto") -> "Hasher":
@@ -122,6 +124,7 @@ class Hasher:
         on_bad_image: OnBadImage | None = None,
         progress: bool = False,
         reading: Reading | None = None,
+        sure: int = DEFAULT_SURE,
     ) -> Codes:
         """Return the codes of images; their ids are positions, unless `ids` are given.
 
@@ -132,6 +135,7 @@ class Hasher:
         on_bad_image  "skip" leaves out images that cannot be read: the ids tell which are there
         progress      show a bar on a terminal and in a notebook
         reading       all that can be said of how images are read: `dmuh.images.Reading`
+        sure          bits that say how sure each bit is, 0, 1 or 2, in what is kept of the codes
 
         >>> hasher = dmuh.Hasher.load(run)
         >>> photo_set = dmuh.load_dataset("images", photos)
@@ -152,7 +156,8 @@ class Hasher:
         n_known = len(many) if isinstance(many, Sequence | np.ndarray) else None
         if ids is not None and n_known is not None:
             _check_number(ids, n_known)
-        codes, n_images = self._encode(many, how, n_known if n_known is not None else length_hint(many) or None)
+        n_expected = n_known if n_known is not None else length_hint(many) or None
+        codes, n_images = self._encode(many, how, n_expected, sure)
         if reading is None and len(how.bad):  # nobody else can say it
             log.warning(how.bad.summary())
         if ids is None:
@@ -161,24 +166,22 @@ class Hasher:
         return codes.with_ids(np.asarray(ids, np.int64)[codes.ids])
 
     def _encode(
-        self, images: Images | Iterable[ImageLike], reading: Reading, n_expected: int | None
+        self, images: Images | Iterable[ImageLike], reading: Reading, n_expected: int | None, sure: int
     ) -> tuple[Codes, int]:
         """Return the codes of the images that can be read, whose ids are their positions, and how many images came."""
-        positions, outputs, unsure = [np.empty(0, np.int64)], [np.empty((0, self.n_bits), np.float32)], []
+        parts = [self.calibration.codes(self._nothing(), np.empty(0, np.int64), sure)]
         n_images = 0
         with reading.progress("encoding", n_expected) as advance:
             for read, rows, n_asked in self._batches(images, reading):
                 if len(read):
-                    result = self._network.run(rows)
-                    positions.append(read)
-                    outputs.append(result["outputs"])
-                    if "uncertainty" in result:
-                        unsure.append(result["uncertainty"])
+                    parts.append(self.calibration.codes(self._network.run(rows), read, sure))
                 n_images += n_asked
                 advance(n_asked)
-        with_uncertainty = "uncertainty" in self._network.outputs
-        uncertainty = np.concatenate([outputs[0], *unsure]) if with_uncertainty else None
-        return Codes.from_outputs(np.concatenate(outputs), uncertainty, np.concatenate(positions)), n_images
+        return Codes.concatenated(parts), n_images
+
+    def _nothing(self) -> dict[str, NDArray[np.float32]]:
+        """Return what the network gives for no image."""
+        return {name: np.empty((0, self.n_bits), np.float32) for name in self._network.outputs}
 
     @property
     def preprocess(self) -> Preprocess:
@@ -191,7 +194,7 @@ class Hasher:
             raise InputError("this network takes feature vectors, which have no pixels")
         return self._preprocess
 
-    def encode_pixels(self, pixels: Pixels) -> Codes:
+    def encode_pixels(self, pixels: Pixels, sure: int = DEFAULT_SURE) -> Codes:
         """Return the codes of images that were read before, by `read_pixels` and `preprocess`: (n, size, size, 3).
 
         >>> hasher = dmuh.Hasher.load(run)
@@ -199,8 +202,7 @@ class Hasher:
         >>> hasher.encode_pixels(pixels[None]) == hasher.encode(photos / "ones" / "03.png")
         True
         """
-        result = self._network.run(pixels)
-        return Codes.from_outputs(result["outputs"], result.get("uncertainty"))
+        return self.calibration.codes(self._network.run(pixels), sure=sure)
 
     def rows(self, images: Images) -> NDArray[Any]:
         """Return what the network takes for each image (n, …).

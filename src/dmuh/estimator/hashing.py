@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dmuh.codes import Codes
 from dmuh.config import keys_of
 from dmuh.datasets import Dataset
+from dmuh.encoder.calibration import Calibration
 from dmuh.errors import ConfigError, InputError, unknown
 from dmuh.estimator.labels import LabelColumns
 from dmuh.methods import METHODS, ShallowMethod, configure
@@ -101,7 +102,9 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices):  # the caller's chance stays
             split = Split(np.arange(len(data)), none, none, none)
             run = train(config, Path(folder) / "run", dataset=data, split=split, progress=False)
-            self.network_ = TorchNetwork(*load_networks(run.load_model()))
+            model = run.load_model()
+            self.network_ = TorchNetwork(*load_networks(model))
+            self.calibration_ = Calibration.of_card(model.metadata)
         self.train_codes_ = Codes.from_outputs(self.network_.run(features)["outputs"])
         self.train_labels_ = None if columns is None else labels
         self.classes_ = None if columns is None else columns.classes
@@ -130,7 +133,7 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self.codes(X).unpack()
 
     def codes(self, X: Any) -> Codes:
-        """Return the codes of features (n, n_features), packed, with their uncertainty where the method has one.
+        """Return the codes of features (n, n_features), packed, with the probability that each bit turns over.
 
         >>> X, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
         >>> codes = dmuh.Hashing("dmuh", n_bits=16, epochs=2).fit(X, y).codes(X)
@@ -139,8 +142,7 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         >>> dmuh.HammingIndex().add(codes).search(codes[:1], k=1).ids
         array([[0]])
         """
-        result = self._run(X)
-        return Codes.from_outputs(result["outputs"], result.get("uncertainty"))
+        return self.calibration_.codes(self._run(X))
 
     def score(self, X: Any, y: Any) -> float:
         """Return the MAP of features (n, n_features) that search the training data by their codes, 0 to 1.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher
+from dmuh.encoder.calibration import DEFAULT_SURE
 from dmuh.encoder.onnx_export import TrainedPart, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.images import Reading
@@ -27,7 +28,9 @@ _BATCH = 4096  # rows that are in memory together
 _COMPARED = 16  # images that are encoded in both ways before the rest is trusted
 
 
-def encode_by_cache(run: Run, hasher: Hasher, data: Dataset, reading: Reading, least: int) -> Codes | None:
+def encode_by_cache(
+    run: Run, hasher: Hasher, data: Dataset, reading: Reading, least: int, sure: int = DEFAULT_SURE
+) -> Codes | None:
     """Return the codes of a data set's images as `hasher.encode` does, without reading those in the cache.
 
     None where that does not pay or cannot be: with fewer than `least` images in the cache, a backbone that trained, a
@@ -41,24 +44,27 @@ def encode_by_cache(run: Run, hasher: Hasher, data: Dataset, reading: Reading, l
     if len(found) < least:
         return None
     trained_part = OnnxNetwork(to_onnx(TrainedPart(network, source)))
+
+    def encode(positions: Positions) -> Codes:
+        return hasher.calibration.codes(_run(trained_part, rows, positions), positions, sure)
+
     sample = spread(found, _COMPARED)
-    images = hasher.encode(data.take(sample), ids=sample, on_bad_image="skip")
-    if _encode(trained_part, rows, sample) != images:
+    images = hasher.encode(data.take(sample), ids=sample, on_bad_image="skip", sure=sure)
+    if encode(sample) != images:
         log.info("the features in the cache are of another machine: the images are read again")
         return None
-    cached, rest = _encode(trained_part, rows, found), np.setdiff1d(np.arange(len(data)), found)
+    cached, rest = encode(found), np.setdiff1d(np.arange(len(data)), found)
     log.info("the features of %s of %s images are in the cache", f"{len(found):,}", f"{len(data):,}")
     if not len(rest):
         return cached
-    return _merged(cached, hasher.encode(data.take(rest), ids=rest, reading=reading))
+    return _merged(cached, hasher.encode(data.take(rest), ids=rest, reading=reading, sure=sure))
 
 
-def _encode(trained_part: OnnxNetwork, rows: NDArray[np.float32], positions: Positions) -> Codes:
-    """Return the codes that the part above the features gives for the rows at these positions."""
+def _run(trained_part: OnnxNetwork, rows: NDArray[np.float32], positions: Positions) -> dict[str, NDArray[np.float32]]:
+    """Return what the part above the features gives for the rows at these positions."""
     batches = [positions[n : n + _BATCH] for n in range(0, len(positions), _BATCH)]
     results = [trained_part.run(np.ascontiguousarray(rows[batch])) for batch in batches]
-    parts = {name: np.concatenate([result[name] for result in results]) for name in trained_part.outputs}
-    return Codes.from_outputs(parts["outputs"], parts.get("uncertainty"), positions)
+    return {name: np.concatenate([result[name] for result in results]) for name in trained_part.outputs}
 
 
 def _merged(codes: Codes, others: Codes) -> Codes:

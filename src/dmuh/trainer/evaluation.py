@@ -10,6 +10,7 @@ from dmuh.codes import Codes
 from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher
+from dmuh.encoder.calibration import Calibration
 from dmuh.errors import DataError, FormatError
 from dmuh.images import Reading
 from dmuh.metrics import Metrics, evaluate
@@ -18,7 +19,7 @@ from dmuh.progress import Counting, uncounted
 from dmuh.protocols import Positions, Split, protocol_of
 from dmuh.runs import Run, open_run
 from dmuh.trainer.inputs import open_inputs
-from dmuh.trainer.measuring import Outputs, compute_outputs
+from dmuh.trainer.measuring import compute_outputs
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,8 @@ def _encode_images(run: Run, config: Config, dataset: Dataset, split: Split, rea
 
 def _encode_features(run: Run, config: Config, dataset: Dataset, split: Split, reading: Reading) -> tuple[Codes, Codes]:
     """Encode the test images by the features of their frozen backbone, which are cached for the next run."""
-    network, source = load_networks(run.load_model(), choose_device(config.training.device))
+    model = run.load_model()
+    network, source = load_networks(model, choose_device(config.training.device))
     with open_inputs(
         network,
         dataset,
@@ -99,8 +101,5 @@ def _encode_features(run: Run, config: Config, dataset: Dataset, split: Split, r
         reading=reading,
     ) as inputs:
         query, database = (compute_outputs(network, source, inputs, part) for part in (split.query, split.database))
-    return _codes(query), _codes(database)
-
-
-def _codes(found: Outputs) -> Codes:
-    return Codes.from_outputs(found.outputs, found.uncertainty, found.positions)
+    calibration = Calibration.of_card(model.metadata)
+    return query.codes(calibration), database.codes(calibration)

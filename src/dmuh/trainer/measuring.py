@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dmuh.codes import Codes
+from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
 from dmuh.metrics import evaluate
 from dmuh.network import HashNetwork, MomentumCopy, UncertaintySource, outputs_and_uncertainty
 from dmuh.protocols import Positions, Split
@@ -22,11 +23,16 @@ _TRAIN_QUERIES = 1000  # training images at most that are queries of the trainin
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Outputs float32 (n, n_bits) of the images at `positions` (n,), and their uncertainty where there is one."""
+    """Outputs float32 (n, n_bits) of the images at `positions` (n,), and what the source of uncertainty says of them."""
 
     positions: Positions
     outputs: NDArray[np.float32]
     uncertainty: NDArray[np.float32] | None
+
+    def codes(self, calibration: Calibration, sure: int = DEFAULT_SURE) -> Codes:
+        """Return the codes, whose ids are the positions, with `sure` bits of sureness per bit."""
+        known = {} if self.uncertainty is None else {"uncertainty": self.uncertainty}
+        return calibration.codes({"outputs": self.outputs, **known}, self.positions, sure)
 
 
 @torch.inference_mode()

@@ -13,6 +13,7 @@ from dmuh.progress import Counting, counting_bar, uncounted
 from dmuh.protocols import Split
 from dmuh.runs import Run
 from dmuh.trainer.bar import Report, reporting
+from dmuh.trainer.calibrating import calibrate_bits
 from dmuh.trainer.checkpoint import model_arrays
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.distributed import begun, check_split, joined, refuse_many
@@ -71,9 +72,12 @@ def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
     context = context.with_label_noise()
     with training_inputs(context, network) as inputs:
         copy = _train_by_kind(context, network, inputs)
-    source = UNCERTAINTY_SOURCES[context.settings.uncertainty].after_training(Trained(network, copy))
-    if context.group.first:
-        context.run.save_model(model_arrays(network, source), model_card(context, network, source))
+        source = UNCERTAINTY_SOURCES[context.settings.uncertainty].after_training(Trained(network, copy))
+        if context.group.first:
+            card = model_card(context, network, source)
+            if source is not None:
+                card["calibration"] = calibrate_bits(context, network, source, inputs).to_dict()
+            context.run.save_model(model_arrays(network, source), card)
     if len(context.reading.bad):
         log.warning(context.reading.bad.summary())
 

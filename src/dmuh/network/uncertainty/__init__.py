@@ -10,8 +10,8 @@ from dmuh.network.uncertainty.momentum import MomentumCopy
 __all__ = ["UNCERTAINTY_SOURCES", "Margin", "MomentumCopy", "Trained", "UncertaintySource", "outputs_and_uncertainty"]
 
 UNCERTAINTY_SOURCES: dict[str, type[UncertaintySource]] = {
-    "copy": MomentumCopy,
     "margin": Margin,
+    "copy": MomentumCopy,
 }
 
 

@@ -1,0 +1,131 @@
+"""Calibration: what a network's outputs say about how sure its bits are, as images that did not train have shown.
+
+A bit *turns over* where an image does not get the bit that most images like it have, those that share a label with it.
+How often that happens depends on how far the output is from 0; `dmuh.trainer.calibrating` counts it on images that did
+not train. What it finds is kept in the card of the model and used here, without torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dmuh.codes import Codes
+from dmuh.errors import ConfigError, FormatError
+
+Floats = NDArray[np.float64]
+
+SURE = (0, 1, 2)  # bits of sureness per bit that can be chosen
+DEFAULT_SURE = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A probability as a function of a number: straight lines between points, constant beyond them."""
+
+    at: Floats  # (m,), rising
+    probability: Floats  # (m,)
+
+    def __call__(self, values: ArrayLike) -> Floats:
+        """Return the probability at each value, in the shape of `values`."""
+        return np.interp(np.asarray(values, np.float64), self.at, self.probability)
+
+    def to_dict(self) -> dict[str, list[float]]:
+        """Return plain values for JSON."""
+        return {"at": self.at.round(6).tolist(), "probability": self.probability.round(6).tolist()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Curve":
+        """Return what `to_dict` gave; a curve that is none is refused."""
+        at, probability = (np.asarray(values[name], np.float64) for name in ("at", "probability"))
+        sound = at.ndim == 1 and at.shape == probability.shape and len(at) > 0 and np.isfinite(at).all()
+        if not (sound and (np.diff(at) > 0).all() and probability.min() >= 0 and probability.max() <= 1):
+            raise ValueError("a curve must rise along `at` and be a probability")
+        return cls(at, probability)
+
+
+@dataclass(frozen=True, eq=False)
+class Grades:
+    """Levels of sureness: where they part, and what each is worth.
+
+    thresholds  float32 (n_bits, 2^sure - 1), falling: a bit is above as many levels as its uncertainty is below of these
+    worth       float32 (n_bits, 2^sure): the mean of 1 - 2·uncertainty of a level's bits, rising
+    """
+
+    thresholds: NDArray[np.float32]
+    worth: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """How sure the bits of one network are.
+
+    turnover  the probability that a bit turns over, by the number that the source of uncertainty gives; None: assumed
+    grades    the levels of 1 and of 2 bits of sureness
+    match     by ranking: the probability that two images share a label, by their distance; empty without labels
+    images    how many images it comes from, and `part`: which these were, validation or training images
+    """
+
+    turnover: Curve | None
+    grades: Mapping[int, Grades]
+    match: Mapping[str, Curve]
+    images: int
+    part: str
+
+    @classmethod
+    def assumed(cls) -> "Calibration":
+        """Return what is taken of a network that was never calibrated: p = 1 / (1 + e^(2|h|)), and no levels."""
+        return cls(None, {}, {}, 0, "")
+
+    def uncertainty(self, results: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Return the probability that each bit turns over (n, n_bits), from what the network gave for n images."""
+        if self.turnover is None:
+            return (0.5 - 0.5 * np.tanh(np.abs(results["outputs"]))).astype(np.float32)
+        return np.clip(self.turnover(results["uncertainty"]), 0, 0.5).astype(np.float32)
+
+    def codes(self, results: Mapping[str, NDArray[np.float32]], ids: Any = None, sure: int = DEFAULT_SURE) -> Codes:
+        """Return the codes of what the network gave for n images, with `sure` bits of sureness per bit."""
+        codes = Codes.from_outputs(results["outputs"], self.uncertainty(results), ids)
+        if sure not in SURE:
+            raise ConfigError(f"sure must be 0, 1 or 2, got {sure}")
+        if not sure or sure not in self.grades:
+            return codes
+        return codes.graded(self.grades[sure].thresholds, self.grades[sure].worth)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for the card of a model."""
+        grades = {
+            str(sure): {"thresholds": _plain(levels.thresholds), "worth": _plain(levels.worth)}
+            for sure, levels in self.grades.items()
+        }
+        match = {ranking: curve.to_dict() for ranking, curve in self.match.items()}
+        turnover = None if self.turnover is None else self.turnover.to_dict()
+        return {"turnover": turnover, "grades": grades, "match": match, "images": self.images, "part": self.part}
+
+    @classmethod
+    def of_card(cls, about: Mapping[str, Any]) -> "Calibration":
+        """Return the calibration in the card of a model, or what is assumed where the card has none."""
+        values = about.get("calibration")
+        if values is None:
+            return cls.assumed()
+        try:
+            n_bits = int(about["n_bits"])
+            grades = {int(sure): _grades(levels, int(sure), n_bits) for sure, levels in values["grades"].items()}
+            match = {ranking: Curve.from_dict(curve) for ranking, curve in values["match"].items()}
+            turnover = None if values["turnover"] is None else Curve.from_dict(values["turnover"])
+            return cls(turnover, grades, match, int(values["images"]), str(values["part"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"the model's card has a calibration that cannot be used: {error}") from error
+
+
+def _grades(values: Mapping[str, Any], sure: int, n_bits: int) -> Grades:
+    thresholds, worth = (np.asarray(values[name], np.float32) for name in ("thresholds", "worth"))
+    if thresholds.shape != (n_bits, 2**sure - 1) or worth.shape != (n_bits, 2**sure) or sure not in SURE[1:]:
+        raise ValueError(f"levels of {sure} bits do not fit {n_bits} bits")
+    return Grades(thresholds, worth)
+
+
+def _plain(array: NDArray[np.float32]) -> list[list[float]]:
+    return [[round(float(value), 6) for value in row] for row in array]

@@ -1,0 +1,171 @@
+"""What images that did not train say about a network's bits: how often they turn over, and what a distance means.
+
+Two images are similar where they share a label; images without labels, where one is among the nearest of the other by
+the features below the hash layer. A bit turns over where an image does not get the bit that most similar images have.
+"""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+
+from dmuh.codes import Codes
+from dmuh.encoder.calibration import SURE, Calibration, Curve, Grades
+from dmuh.index.soft import RANKINGS, UNITS, pair_weights, shown
+from dmuh.network import HashNetwork, UncertaintySource
+from dmuh.trainer.context import TrainingContext
+from dmuh.trainer.inputs import Inputs
+from dmuh.trainer.measuring import compute_outputs, spread
+
+log = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
+
+_MOST = 1000  # images at most that the network is calibrated on
+_FEWEST = 16  # held-out images below which training images are taken instead
+_NEIGHBOURS = 10  # of an image without labels
+_POINTS = 33  # of the curve of turning over
+_NEVER = 0.005  # no distance makes it certain that two images match, or that they do not
+_RANKS = np.array([0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
+
+
+def calibrate_bits(
+    context: TrainingContext, network: HashNetwork, source: UncertaintySource, inputs: Inputs
+) -> Calibration:
+    """Return how sure the bits of a network are, by the validation images; without these, by training images."""
+    split, held_out = context.split, len(context.split.validation) >= _FEWEST
+    positions = spread(split.validation if held_out else split.train, _MOST)
+    found = compute_outputs(network, source, inputs, positions)
+    assert found.uncertainty is not None, "there is an uncertainty where it has a source"
+    labels = context.data.labels[found.positions] if context.data.classes else None
+    similar = _share_a_label(labels) if labels is not None else _near(_features(network, inputs, found.positions))
+    if not held_out:
+        log.info("how sure bits are is measured on training images, which look surer than others: none are held out")
+    fitted = calibrated(found.outputs, found.uncertainty, similar, has_labels=labels is not None)
+    return replace(fitted, part="validation" if held_out else "training")
+
+
+def calibrated(
+    outputs: NDArray[np.float32], uncertainty: NDArray[np.float32], similar: Floats, *, has_labels: bool
+) -> Calibration:
+    """Return the calibration by n images: their outputs and what the source of uncertainty says of them (n, n_bits).
+
+    similar     0/1 (n, n): which images are
+    has_labels  whether these are the ones that share a label; else what a distance means is not known
+    """
+    results = {"outputs": outputs, "uncertainty": uncertainty}
+    turnover = _turnover(uncertainty, _turned_over(outputs, similar))
+    by_curve = Calibration(turnover, {}, {}, len(outputs), "")
+    unsure = by_curve.uncertainty(results)
+    graded = replace(by_curve, grades={sure: _grades(unsure, sure) for sure in SURE if sure})
+    return replace(graded, match=_match(graded.codes(results), similar)) if has_labels else graded
+
+
+def _share_a_label(labels: NDArray[np.uint8]) -> Floats:
+    """Return which images (n, classes) share a label: 0/1 (n, n), no image with itself."""
+    floats = labels.astype(np.float64)
+    similar = (floats @ floats.T > 0).astype(np.float64)
+    np.fill_diagonal(similar, 0)
+    return similar
+
+
+def _near(features: NDArray[np.float32]) -> Floats:
+    """Return for each image (n, n_features) its nearest by angle: 0/1 (n, n), no image with itself."""
+    rows = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+    angles = rows @ rows.T
+    np.fill_diagonal(angles, -np.inf)
+    n = min(_NEIGHBOURS, max(len(rows) - 1, 0))
+    similar = np.zeros(angles.shape)
+    np.put_along_axis(similar, np.argsort(-angles, axis=1, kind="stable")[:, :n], 1.0, axis=1)
+    return similar
+
+
+@torch.inference_mode()
+def _features(network: HashNetwork, inputs: Inputs, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return what stands below the hash layer (n, n_features) for the images at `positions`."""
+    batches = inputs.batches([positions])
+    return np.concatenate([network.head_inputs(batch.activations).float().cpu().numpy() for batch in batches])
+
+
+def _turned_over(outputs: NDArray[np.float32], similar: Floats) -> Floats:
+    """Return which bits (n, n_bits) are not those that most of the similar images have: 0, 1, or ½ where it is a draw.
+
+    Images without similar ones have NaN.
+    """
+    signs = np.where(outputs >= 0, 1.0, -1.0)
+    turned: Floats = (1 - signs * np.sign(similar @ signs)) / 2
+    turned[similar.sum(axis=1) == 0] = np.nan
+    return turned
+
+
+def _turnover(uncertainty: NDArray[np.float32], turned: Floats) -> Curve | None:
+    """Return the probability of turning over as a curve of the source's number; None if nothing can be learned."""
+    known = ~np.isnan(turned)
+    values = uncertainty[known].astype(np.float64)
+    if not len(values) or np.ptp(values) == 0:
+        return None
+    fit = IsotonicRegression(y_min=0, y_max=0.5, out_of_bounds="clip").fit(values, turned[known])
+    at = np.unique(np.quantile(values, np.linspace(0, 1, _POINTS)))
+    return Curve(at, _smooth(fit, at))
+
+
+def _smooth(fit: IsotonicRegression, at: Floats) -> Floats:
+    """Return the steps of a fit as a line through the middles between points: equal neighbours become rare."""
+    fine = np.interp(np.linspace(0, len(at) - 1, 16 * (len(at) - 1) + 1), np.arange(len(at)), at)
+    steps = fit.predict(fine)
+    padded = np.concatenate([np.full(8, steps[0]), steps, np.full(8, steps[-1])])
+    means = np.convolve(padded, np.full(17, 1 / 17), mode="valid")
+    found: Floats = means[::16]
+    return found
+
+
+def _grades(unsure: NDArray[np.float32], sure: int) -> Grades:
+    """Return levels that part the bits (n, n_bits) at quantiles of their uncertainty, bit by bit."""
+    n_levels = 2**sure
+    parts = np.linspace(1, 0, n_levels + 1)[1:-1]
+    thresholds = np.quantile(unsure, parts, axis=0).T.astype(np.float32)  # (n_bits, n_levels - 1), falling
+    level = (unsure[:, :, None] < thresholds[None]).sum(axis=2)
+    worth = np.empty((unsure.shape[1], n_levels))
+    sureness = 1 - 2 * unsure.astype(np.float64)
+    for number in range(n_levels):
+        chosen = level == number
+        count = chosen.sum(axis=0)
+        mean = (sureness * chosen).sum(axis=0) / np.maximum(count, 1)
+        worth[:, number] = np.where(count > 0, mean, np.nan)
+    return Grades(thresholds, _filled(worth).astype(np.float32))
+
+
+def _filled(worth: Floats) -> Floats:
+    """Return the worth of levels with that of the level below, or else above, where no bit was of a level."""
+    for number in range(1, worth.shape[1]):
+        worth[:, number] = np.where(np.isnan(worth[:, number]), worth[:, number - 1], worth[:, number])
+    for number in range(worth.shape[1] - 2, -1, -1):
+        worth[:, number] = np.where(np.isnan(worth[:, number]), worth[:, number + 1], worth[:, number])
+    rising: Floats = np.maximum.accumulate(np.clip(worth, 0, 1), axis=1)
+    return rising
+
+
+def _match(codes: Codes, similar: Floats) -> dict[str, Curve]:
+    """Return by ranking the probability that two images share a label as a curve of their distance."""
+    apart = ~np.eye(len(codes), dtype=bool)
+    curves = {}
+    for ranking in RANKINGS:
+        distances = _distances(codes if ranking == "soft" else codes.plain())[apart]
+        relevant = similar[apart]
+        fit = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(distances, relevant)
+        at = np.unique(np.quantile(distances, _RANKS))
+        curves[ranking] = Curve(at, np.clip(fit.predict(at), _NEVER, 1 - _NEVER))
+    return curves
+
+
+def _distances(codes: Codes) -> Floats:
+    """Return the distance of each code as a query to each as one of the database, as a search shows it: (n, n)."""
+    weights = pair_weights(codes, codes.worth)  # (n, n_bits, levels)
+    signs, level = np.where(codes.unpack() == 1, 1.0, -1.0), codes.level()
+    total = np.full((len(codes), len(codes)), float(UNITS * codes.n_bits))
+    for number in range(weights.shape[2]):
+        total -= (signs * weights[:, :, number]) @ (signs * (level == number)).T
+    return shown(total).astype(np.float64)
