@@ -1,5 +1,6 @@
 """Codes: packed binary codes with their ids and, where it is known, how sure each bit is."""
 
+import hashlib
 import importlib
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ class Codes:
                  the bits are; the level of a bit is that of the first plane, plus twice that of the second
     worth        float32 (n_bits, 2 or 4) or None: what each level of each bit stands for, 1 less twice the probability
                  that a bit of that level turns over; it does not fall from level to level
+    contents     int64 (N,) or None: a digest of the network's outputs for each image, by which identical ones are found
 
     Fresh codes have the exact `uncertainty`. What is indexed keeps the levels in its place, a 32nd of its size or a
     16th, and has the uncertainty of each bit's level.
@@ -47,13 +49,14 @@ class Codes:
     [0, 1]
     """
 
-    __slots__ = ("_exact", "bits", "ids", "levels", "n_bits", "worth")
+    __slots__ = ("_exact", "bits", "contents", "ids", "levels", "n_bits", "worth")
 
     bits: NDArray[np.uint8]
     n_bits: int
     ids: NDArray[np.int64]
     levels: NDArray[np.uint8] | None
     worth: NDArray[np.float32] | None
+    contents: NDArray[np.int64] | None
     _exact: NDArray[np.float32] | None
 
     def __init__(
@@ -64,6 +67,7 @@ class Codes:
         ids: Sequence[int] | NDArray[Any] | None = None,
         levels: NDArray[np.uint8] | None = None,
         worth: NDArray[np.float32] | None = None,
+        contents: NDArray[np.int64] | None = None,
     ) -> None:
         self.bits = _array("bits", bits, np.uint8, 2)
         self.n_bits = n_bits
@@ -80,6 +84,9 @@ class Codes:
             raise InputError("ids must be unique, but some occur twice")
         self._exact = None if uncertainty is None else _checked_uncertainty(uncertainty, n, n_bits)
         self.levels, self.worth = _checked_levels(levels, worth, n, n_bits)
+        self.contents = None if contents is None else _array("contents", contents, np.int64, 1)
+        if self.contents is not None and len(self.contents) != n:
+            raise InputError(f"contents must have one entry per code, got {len(self.contents)} for {n} codes")
 
     @classmethod
     def from_outputs(
@@ -116,6 +123,7 @@ class Codes:
         first = parts[0]
         exact = [part._exact for part in parts if part._exact is not None]
         levels = [part.levels for part in parts if part.levels is not None]
+        contents = [part.contents for part in parts if part.contents is not None]
         for part in parts[1:]:
             if part.n_bits != first.n_bits or part.sure != first.sure or not _same(part.worth, first.worth):
                 raise InputError(f"{part!r} and {first!r} are of different models: they cannot be put together")
@@ -126,7 +134,20 @@ class Codes:
             np.concatenate([part.ids for part in parts]),
             np.concatenate(levels) if levels else None,
             first.worth,
+            np.concatenate(contents) if len(contents) == len(parts) else None,
         )
+
+    def with_contents(self, outputs: NDArray[np.float32]) -> "Codes":
+        """Return the codes with a digest of each image's outputs (N, n_bits), which only identical images share.
+
+        >>> outputs = np.array([[0.5, -1.0], [0.5, -1.0], [0.7, -1.0]], np.float32)
+        >>> first, second, third = dmuh.Codes.from_outputs(outputs).with_contents(outputs).contents
+        >>> first == second, first == third
+        (True, False)
+        """
+        digests = b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in np.ascontiguousarray(outputs))
+        contents = np.frombuffer(digests, "<i8").astype(np.int64)
+        return Codes(self.bits, self.n_bits, self._exact, self.ids, self.levels, self.worth, contents)
 
     def with_ids(self, ids: Sequence[int] | NDArray[Any]) -> "Codes":
         """Return the same codes under other ids.
@@ -134,7 +155,7 @@ class Codes:
         >>> dmuh.Codes.from_outputs([[1.0, -1.0], [1.0, 1.0]]).with_ids([7, 9]).ids
         array([7, 9])
         """
-        return Codes(self.bits, self.n_bits, self._exact, ids, self.levels, self.worth)
+        return Codes(self.bits, self.n_bits, self._exact, ids, self.levels, self.worth, self.contents)
 
     def graded(self, thresholds: NDArray[np.float32], worth: NDArray[np.float32]) -> "Codes":
         """Return the codes with the level of each bit, from their exact uncertainty.
@@ -153,7 +174,7 @@ class Codes:
         steps = (self._exact[:, :, None] < thresholds[None]).sum(axis=2, dtype=np.uint8)
         n_planes = int(worth.shape[1]).bit_length() - 1
         planes = [np.packbits(steps >> plane & 1, axis=1, bitorder="little") for plane in range(n_planes)]
-        return Codes(self.bits, self.n_bits, self._exact, self.ids, np.stack(planes, axis=1), worth)
+        return Codes(self.bits, self.n_bits, self._exact, self.ids, np.stack(planes, axis=1), worth, self.contents)
 
     def stored(self) -> "Codes":
         """Return the codes as an index keeps them: levels in place of the exact uncertainty, where they have levels.
@@ -165,7 +186,7 @@ class Codes:
         """
         if self.levels is None or self._exact is None:
             return self
-        return Codes(self.bits, self.n_bits, None, self.ids, self.levels, self.worth)
+        return Codes(self.bits, self.n_bits, None, self.ids, self.levels, self.worth, self.contents)
 
     def plain(self) -> "Codes":
         """Return the bits and ids alone.
@@ -187,7 +208,8 @@ class Codes:
             rows = [row]
         exact = None if self._exact is None else self._exact[rows]
         levels = None if self.levels is None else self.levels[rows]
-        return Codes(self.bits[rows], self.n_bits, exact, self.ids[rows], levels, self.worth)
+        contents = None if self.contents is None else self.contents[rows]
+        return Codes(self.bits[rows], self.n_bits, exact, self.ids[rows], levels, self.worth, contents)
 
     def __iter__(self) -> Iterator["Codes"]:
         """Yield each code by itself, as Codes of length 1."""
@@ -204,7 +226,7 @@ class Codes:
         if not isinstance(other, Codes):
             return NotImplemented
         return self.n_bits == other.n_bits and all(
-            _same(getattr(self, name), getattr(other, name)) for name in ("bits", "ids", "_exact", "levels", "worth")
+            _same(getattr(self, name), getattr(other, name)) for name in self.__slots__ if name != "n_bits"
         )
 
     __hash__ = None  # type: ignore[assignment]  # as for arrays: equal ones are found by comparing all bits
@@ -315,6 +337,8 @@ class Codes:
             arrays |= {"levels": self.levels, "worth": self.worth}
         if self._exact is not None:
             arrays["uncertainty"] = self._exact
+        if self.contents is not None:
+            arrays["contents"] = self.contents
         save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self.n_bits, "of": of})
 
     @classmethod
@@ -341,6 +365,7 @@ class Codes:
                 arrays["ids"],
                 arrays.get("levels"),
                 arrays.get("worth"),
+                arrays.get("contents"),
             )
         except (KeyError, TypeError, InputError) as error:
             raise FormatError(f"{path} does not hold codes as this dmuh writes them: {error}") from error

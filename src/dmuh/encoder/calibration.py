@@ -50,7 +50,7 @@ class Curve:
 class Grades:
     """Levels of sureness: where they part, and what each is worth.
 
-    thresholds  float32 (n_bits, 2^sure - 1), falling: a bit is above as many levels as its uncertainty is below of these
+    thresholds  float32 (n_bits, 2^sure - 1), falling: the level of a bit is how many of these its uncertainty is below
     worth       float32 (n_bits, 2^sure): the mean of 1 - 2·uncertainty of a level's bits, rising
     """
 
@@ -87,7 +87,8 @@ class Calibration:
 
     def codes(self, results: Mapping[str, NDArray[np.float32]], ids: Any = None, sure: int = DEFAULT_SURE) -> Codes:
         """Return the codes of what the network gave for n images, with `sure` bits of sureness per bit."""
-        codes = Codes.from_outputs(results["outputs"], self.uncertainty(results), ids)
+        outputs = results["outputs"]
+        codes = Codes.from_outputs(outputs, self.uncertainty(results), ids).with_contents(outputs)
         if sure not in SURE:
             raise ConfigError(f"sure must be 0, 1 or 2, got {sure}")
         if not sure or sure not in self.grades:

@@ -23,7 +23,7 @@ _TRAIN_QUERIES = 1000  # training images at most that are queries of the trainin
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Outputs float32 (n, n_bits) of the images at `positions` (n,), and what the source of uncertainty says of them."""
+    """Outputs float32 (n, n_bits) of the images at `positions` (n,), and what the source of uncertainty says."""
 
     positions: Positions
     outputs: NDArray[np.float32]

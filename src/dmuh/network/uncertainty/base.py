@@ -23,7 +23,7 @@ class Trained:
 class UncertaintySource(nn.Module, abc.ABC):
     """Where codes get their uncertainty from: a number per bit, the larger the less sure the bit is.
 
-    The number has no scale of its own: `dmuh.trainer.calibrating` finds which probability of turning over it stands for.
+    The number has no scale of its own: `dmuh.trainer.calibrating` finds the probability of turning over behind it.
 
     name      its name in the setting `uncertainty` and in the model file
     is_copy   whether it is the averaged copy that the training keeps
