@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.index.compiled import compiled, popcount
+from dmuh.index.planes import DIGITS
 from dmuh.metrics.kernels import rank_one, share_a_label
 
 _CHUNK = 32_768  # codes that stay in the cache while a block of queries passes over them
 _BLOCK = 1024  # codes whose distances are computed at once
 
 Array = NDArray[Any]
+
+assert DIGITS == 5, "digits are written out below, so that their masks stay in registers"
 
 
 @compiled()
