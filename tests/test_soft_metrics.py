@@ -21,21 +21,11 @@ TIES = ["expected", "index-order", "as-searched"]
 DENOMINATORS = ["retrieved", "relevant"]
 
 
-def mixed(number):
-    """The key of an id, by Python's own whole numbers."""
-    x = number % 2**64
-    x ^= x >> 32
-    x = x * 0x9E3779B97F4A7C15 % 2**64
-    x ^= x >> 29
-    x = x * 0xBF58476D1CE4E5B9 % 2**64
-    return x ^ x >> 32
-
-
 def slow(query, database, query_labels, database_labels, topk, ties, denominator, ks, radius):
     """Average precision, hits among the first k, and (items, relevant ones) within the radius, query by query."""
     n = len(database)
     cut = n if topk is None else min(topk, n)
-    position = {"index-order": range(n), "as-searched": [mixed(int(i)) for i in database.ids]}
+    position = {"index-order": range(n), "as-searched": shuffled(database.ids).tolist()}
     for i in range(len(query)):
         away = soft_distances(query[i], database)
         good = [bool((query_labels[i] & other).any()) for other in database_labels]
@@ -199,6 +189,16 @@ def test_a_radius_is_in_bits_that_are_expected_to_differ():
     half = Codes.from_outputs([[1.0, 1.0, 1.0]], [[0.5, 0.5, 0.0]])  # 1, 2 and 2 bits
     found = [evaluate(half, database, [[1, 0]], labels, radius=radius) for radius in (1, 2)]
     assert [one.precision_within_radius for one in found] == pytest.approx([1, 2 / 3])
+
+
+def mixed(number):
+    """The key of an id, by Python's own whole numbers."""
+    x = number % 2**64
+    x ^= x >> 32
+    x = x * 0x9E3779B97F4A7C15 % 2**64
+    x ^= x >> 29
+    x = x * 0xBF58476D1CE4E5B9 % 2**64
+    return x ^ x >> 32
 
 
 def test_keys_of_ids_are_the_fixed_mix_and_never_meet():
