@@ -19,7 +19,7 @@ _BLOCK = 1024  # codes whose distances are computed at once
 
 Array = NDArray[Any]
 
-assert DIGITS == 5, "digits are written out below, so that their masks stay in registers"
+assert DIGITS == 6, "digits are written out below, so that their masks stay in registers"
 
 
 @compiled()
@@ -46,9 +46,11 @@ def _put_plain(codes: Array, masks: Array, more: bool, out: Array) -> None:
     """Set out (n,) to what one word of plain codes (n,) costs, or add it; masks (DIGITS, 2), the first digit empty."""
     m1, m2 = (masks[1, 0], masks[1, 1]), (masks[2, 0], masks[2, 1])
     m3, m4 = (masks[3, 0], masks[3, 1]), (masks[4, 0], masks[4, 1])
+    m5 = masks[5, 0], masks[5, 1]
     for j in range(len(codes)):
         c = codes[j]
-        cost = (_of_plain(c, m4) << 3) + (_of_plain(c, m3) << 2) + (_of_plain(c, m2) << 1) + _of_plain(c, m1)
+        cost = (_of_plain(c, m5) << 4) + (_of_plain(c, m4) << 3) + (_of_plain(c, m3) << 2)
+        cost += (_of_plain(c, m2) << 1) + _of_plain(c, m1)
         out[j] = (cost << 1) + (out[j] if more else 0)
 
 
@@ -60,9 +62,11 @@ def _put_one(codes: Array, levels: Array, masks: Array, more: bool, out: Array) 
     m2 = masks[2, 0], masks[2, 1], masks[2, 2], masks[2, 3]
     m3 = masks[3, 0], masks[3, 1], masks[3, 2], masks[3, 3]
     m4 = masks[4, 0], masks[4, 1], masks[4, 2], masks[4, 3]
+    m5 = masks[5, 0], masks[5, 1], masks[5, 2], masks[5, 3]
     for j in range(len(codes)):
         c, t = codes[j], levels[j]
-        cost = (_of_one(c, t, m4) << 3) + (_of_one(c, t, m3) << 2) + (_of_one(c, t, m2) << 1) + _of_one(c, t, m1)
+        cost = (_of_one(c, t, m5) << 4) + (_of_one(c, t, m4) << 3) + (_of_one(c, t, m3) << 2)
+        cost += (_of_one(c, t, m2) << 1) + _of_one(c, t, m1)
         out[j] = (cost << 1) + popcount(odd ^ (t & odd_t)) + (out[j] if more else 0)
 
 
@@ -74,9 +78,10 @@ def _put_two(codes: Array, low: Array, high: Array, masks: Array, more: bool, ou
     m2 = (masks[2, 0], masks[2, 1], masks[2, 2], masks[2, 3], masks[2, 4], masks[2, 5], masks[2, 6], masks[2, 7])
     m3 = (masks[3, 0], masks[3, 1], masks[3, 2], masks[3, 3], masks[3, 4], masks[3, 5], masks[3, 6], masks[3, 7])
     m4 = (masks[4, 0], masks[4, 1], masks[4, 2], masks[4, 3], masks[4, 4], masks[4, 5], masks[4, 6], masks[4, 7])
+    m5 = (masks[5, 0], masks[5, 1], masks[5, 2], masks[5, 3], masks[5, 4], masks[5, 5], masks[5, 6], masks[5, 7])
     for j in range(len(codes)):
         c, t, u = codes[j], low[j], high[j]
-        cost = (_of_two(c, t, u, m4) << 1) + _of_two(c, t, u, m3)
+        cost = (_of_two(c, t, u, m5) << 2) + (_of_two(c, t, u, m4) << 1) + _of_two(c, t, u, m3)
         cost = (cost << 2) + (_of_two(c, t, u, m2) << 1) + _of_two(c, t, u, m1)
         out[j] = (cost << 1) + _of_one(t, u, odd) + (out[j] if more else 0)
 
