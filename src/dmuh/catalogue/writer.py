@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-import numpy as np
-
 from dmuh.catalogue.catalogue import Catalogue, Entry, Row
 from dmuh.codes import Codes
 from dmuh.errors import CatalogueError, RequestError
