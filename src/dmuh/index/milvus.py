@@ -6,6 +6,7 @@ distance of the k-th it may choose others, since it knows no order between them.
 
 import json
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,8 @@ from dmuh.index.base import (
     check_width,
     chosen_ids,
 )
+from dmuh.index.shuffle import shuffled
+from dmuh.index.soft import Ranking
 
 Result = TypeVar("Result")
 _KINDS = ("BIN_FLAT", "BIN_IVF_FLAT")
@@ -151,11 +154,20 @@ class MilvusIndex:
                 self._client.delete(self._name, ids=gone[first : first + _IDS].tolist(), timeout=self._timeout)
         return self
 
-    def search(self, queries: Codes, k: int, *, among: Among | None = None, label: str | None = None) -> Matches:
-        """Return the k nearest codes of each query (all of them if there are fewer), ties by id.
+    def search(
+        self,
+        queries: Codes,
+        k: int,
+        *,
+        among: Among | None = None,
+        label: str | None = None,
+        ranking: Ranking | None = None,
+    ) -> Matches:
+        """Return the k nearest codes of each query by Hamming distance (all of them if there are fewer).
 
         `among` leaves only some ids to be found: these ids, or a boolean mask over `ids`; `label` those that have it.
         """
+        _check_ranking(ranking)
         if not 1 <= k <= _MOST:
             raise InputError(f"k must be at least 1 and, by Milvus, at most {_MOST}, got {k}")
         rows = self._nearest(queries, k, {"nprobe": self._probes}, among, label)
@@ -163,10 +175,14 @@ class MilvusIndex:
         found = np.array([row[:width] for row in rows], np.int64).reshape(len(queries), width, 2)
         return Matches(found[:, :, 0].astype(np.int32), found[:, :, 1])
 
-    def within(self, queries: Codes, radius: int, *, among: Among | None = None) -> Neighbourhoods:
-        """Return every code at distance ≤ radius of each query, nearest first, ties by id; `among` as in `search`."""
+    def within(
+        self, queries: Codes, radius: float, *, among: Among | None = None, ranking: Ranking | None = "hamming"
+    ) -> Neighbourhoods:
+        """Return every code at Hamming distance ≤ radius of each query, nearest first; `among` as in `search`."""
+        _check_ranking(ranking)
         check_radius(radius)
-        rows = self._nearest(queries, _MOST, {"nprobe": self._lists, "radius": radius + 1}, among, None)
+        whole = math.floor(min(radius, queries.n_bits))
+        rows = self._nearest(queries, _MOST, {"nprobe": self._lists, "radius": whole + 1}, among, None)
         if any(len(row) == _MOST for row in rows):
             raise InputError(
                 f"more than {_MOST} codes lie within {radius}, which is all that Milvus gives: lower radius"
@@ -217,7 +233,7 @@ class MilvusIndex:
                     anns_field="code",
                     timeout=self._timeout,
                 )
-        return [sorted({(round(hit["distance"]), int(hit["id"])) for hit in hits}) for hits in found]
+        return [_in_order({int(hit["id"]): round(hit["distance"]) for hit in hits}) for hits in found]
 
     def _check(self, codes: Codes, labels: Sequence[Sequence[str]] | None) -> None:
         check_width(self._n_bits, codes)
@@ -289,3 +305,15 @@ class MilvusIndex:
             said = error.details() if hasattr(error, "details") else getattr(error, "message", error)
             reason = " ".join(str(said).split())[:200]
             raise EngineError(f"Milvus at {self._where} failed (timeout {self._timeout:g} s): {reason}") from error
+
+
+def _check_ranking(ranking: Ranking | None) -> None:
+    if ranking not in (None, "hamming"):
+        raise InputError(f"Milvus ranks by hamming, got {ranking}")
+
+
+def _in_order(distances: dict[int, int]) -> list[tuple[int, int]]:
+    """Return pairs (distance, id) in their order, from distances by id; equal ones in that of the shuffle."""
+    ids, away = np.array(list(distances), np.int64), np.array(list(distances.values()), np.int64)
+    order = np.lexsort((shuffled(ids), away))
+    return list(zip(away[order].tolist(), ids[order].tolist(), strict=True))

@@ -48,3 +48,9 @@ def pair_weights(queries: Codes, worth: NDArray[np.float32] | None) -> NDArray[n
 def shown(distances: NDArray[Any]) -> NDArray[np.float32]:
     """Return sums of whole units as expected numbers of differing bits."""
     return (distances / np.float32(2 * UNITS)).astype(np.float32)
+
+
+def reach(radius: float, n_bits: int) -> int:
+    """Return the largest sum of whole units that is shown as at most the radius, of codes of a length."""
+    sums = shown(np.arange(2 * UNITS * n_bits + 1))
+    return int(np.searchsorted(sums, np.float32(radius), side="right")) - 1
