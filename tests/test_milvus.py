@@ -145,14 +145,14 @@ def test_soft_search_of_a_whole_shortlist_is_exact(n_bits, sure, opened):
         index.within(queries, 3, ranking="soft")
 
 
-def test_soft_search_weighs_the_shortlist_alone(index, monkeypatch):
-    monkeypatch.setattr("dmuh.index.milvus._SHORTEST", 1)
-    monkeypatch.setattr("dmuh.index.milvus._SHORTLIST", 4)
+@pytest.mark.parametrize(("shortlist", "weighed"), [(1, 20), (20, 20), (70, 70)])
+def test_soft_search_weighs_the_shortlist_alone(opened, monkeypatch, shortlist, weighed):
+    monkeypatch.setattr("dmuh.index.milvus._PER_ANSWER", 4)
     codes = graded_codes(np.random.default_rng(0).standard_normal((500, 20)))
-    index.add(codes)
+    index, exact = opened(shortlist=shortlist).add(codes), HammingIndex().add(codes.stored())
     for row, found in enumerate(index.search(codes[:20], 5)):
-        shortlist = index.search(codes[row], 20, ranking="hamming").ids[0]
-        equal(found, HammingIndex().add(codes.stored()).search(codes[row], 5, among=shortlist))
+        near = index.search(codes[row], weighed, ranking="hamming").ids[0]
+        equal(found, exact.search(codes[row], 5, among=near))
 
 
 def test_codes_and_identical_images_are_read_back(index):
@@ -294,6 +294,8 @@ def test_wrong_addresses_and_kinds(tmp_path, monkeypatch):
         MilvusIndex("milvus:codes")
     with pytest.raises(ConfigError, match="BIN_IVF_FLAT needs a server"):
         MilvusIndex("milvus:codes.db", kind="BIN_IVF_FLAT")
+    with pytest.raises(ConfigError, match="shortlist of a soft search must have at least 1 code, got 0"):
+        MilvusIndex("milvus:codes.db", shortlist=0)
     with pytest.raises(ConfigError, match="must be BIN_FLAT or BIN_IVF_FLAT"):
         MilvusIndex("milvus:codes.db", kind="HNSW")
     monkeypatch.setitem(sys.modules, "pymilvus", None)

@@ -35,7 +35,7 @@ from dmuh.index.soft import Ranking, choose_ranking, pair_distances, shown
 
 _MOST = 16_384  # results per query, by Milvus's own limit
 _RESULTS = 500_000  # per request, which bounds the size of a message
-_SHORTLIST, _SHORTEST = 20, 2_000  # a soft search weighs so many codes per answer, and so many at least
+_PER_ANSWER = 40  # codes that a soft search weighs per answer, or more if the shortlist is longer
 
 
 class MilvusIndex(MilvusCollection):
@@ -47,6 +47,10 @@ class MilvusIndex(MilvusCollection):
     for a new collection. What was added or removed counts from the next search on. No call takes much longer than
     `timeout` seconds. `of` is a word for what a new collection belongs to; a collection that belongs to something else
     is refused.
+
+    A soft search weighs the nearest by Hamming distance: `shortlist` codes, or 40·k if that is more, 16,384 at most,
+    which is all that Milvus gives. What it misses of the exact answer is in `benchmarks/milvus.py`: the more codes are
+    equal, the more it is, so a large collection of few classes or short codes wants a longer one, which takes longer.
     """
 
     @property
@@ -123,8 +127,8 @@ class MilvusIndex(MilvusCollection):
 
         among    leaves only some ids to be found: these ids, or a boolean mask over `ids`
         label    leaves those that have it
-        ranking  hamming, or soft: the 20·k nearest by Hamming distance, 2,000 at least, in the order of the expected
-                 number of differing bits; by default soft where queries and collection allow it
+        ranking  hamming, or soft: the nearest of the shortlist by the expected number of differing bits; by default
+                 soft where queries and collection allow it
         """
         if not 1 <= k <= _MOST:
             raise InputError(f"k must be at least 1 and, by Milvus, at most {_MOST}, got {k}")
@@ -166,7 +170,7 @@ class MilvusIndex(MilvusCollection):
 
     def _search_softly(self, queries: Codes, k: int, among: Among | None, label: str | None) -> Matches:
         """Return the k nearest of each query's shortlist, by their soft distance."""
-        most = min(_MOST, max(_SHORTLIST * k, _SHORTEST))
+        most = min(_MOST, max(_PER_ANSWER * k, self._shortlist))
         lists = self._nearest(queries, most, {"nprobe": self._probes}, among, label, fields=("graded",))
         k = min([k, *map(len, lists)])
         distances, ids = np.empty((len(lists), k), np.int64), np.empty((len(lists), k), np.int64)

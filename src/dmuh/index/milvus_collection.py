@@ -36,6 +36,7 @@ class MilvusCollection:
         probes: int = 32,
         timeout: float = 30.0,
         of: str = "",
+        shortlist: int = 4_000,
     ) -> None:
         if kind not in _KINDS:
             raise ConfigError(f"the kind of a Milvus index must be {' or '.join(_KINDS)}, got {kind}")
@@ -49,7 +50,9 @@ class MilvusCollection:
             Path(self._where).absolute().parent.mkdir(parents=True, exist_ok=True)
         self._name, self._of = collection, of
         self._kind, self._lists, self._probes = kind, lists, probes
-        self._timeout = timeout
+        self._timeout, self._shortlist = timeout, shortlist
+        if shortlist < 1:
+            raise ConfigError(f"the shortlist of a soft search must have at least 1 code, got {shortlist}")
         try:
             import grpc
             import pymilvus
