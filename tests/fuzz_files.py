@@ -142,7 +142,7 @@ def cases_of_shards(root: Path) -> Iterator[Case]:
     own = Shards(root / "one")
 
     def ask() -> Any:
-        parts = [[plain(part.codes), part.paths, part.labels] for part in own.parts()]
+        parts = [[plain(part.codes), part.paths, part.labels] for part in own.contents()]
         return [parts, {id_: vars(item) for id_, item in own.items(range(40)).items()}]
 
     for file in (own.path / "shards.json", own.file(0, 2), own.file(0, 2).with_suffix(".json")):
