@@ -159,6 +159,9 @@ batch_size = 16
 epochs = 3
 bits = 8
 
+[methods.dmuh]
+uncertainty = "copy"
+
 [[table]]
 name = "methods"
 title = "Methods & more"

@@ -231,6 +231,22 @@ def test_rows_of_another_cache_are_computed_again(filled):
     assert n_computed(NETWORK, DATA, PART) == 160
 
 
+def test_a_frozen_part_is_exported_once_whatever_the_images(monkeypatch):
+    exported = []
+
+    def export(part: FrozenPart) -> bytes:
+        exported.append(part.network)
+        return to_onnx(part)
+
+    monkeypatch.setattr(activation_cache, "to_onnx", export)
+    monkeypatch.setattr(activation_cache, "_exported", {})
+    other = tiny(freeze="conv", seed=1)
+    for network, n in ((NETWORK, 3), (NETWORK, 4), (other, 3)):
+        rows, _ = kept(network, noise_set(n), range(n))
+        np.testing.assert_allclose(rows, lower(network, noise_set(n), range(n)), atol=1e-5)
+    assert [id(network) for network in exported] == [id(NETWORK), id(other)]
+
+
 @pytest.mark.parametrize("damage", ["cut", "gone"])
 def test_rows_that_were_lost_are_computed_again(filled, damage):
     (rows,) = filled.rglob("plain/rows.bin")

@@ -28,7 +28,7 @@ from dmuh import errors
 from dmuh.bench import Grid, State, estimate, read_grid, run_grid, runner
 from dmuh.bench.cells import run_cell, summary_of
 from dmuh.bench.results import write_results
-from dmuh.bench.uncertainty import area_under_curve
+from dmuh.bench.uncertainty import area_under_curve, reliability
 from dmuh.codes import Codes
 from dmuh.datasets import load_dataset
 from dmuh.documents import read_document, write_document
@@ -556,25 +556,48 @@ def test_only_runs_of_a_table_that_asks_are_studied(studies):
 
 def test_a_study_of_images_is_of_the_uncertainty_and_precision_of_the_queries(studies):
     run, found = studies["dmuh"]
-    assert sorted(found["images"]) == ["margin", "uncertainty"]
+    assert sorted(found["images"]) == ["copy", "margin", "turnover"]
     unsure, precision = (np.array(found["scatter"][key]) for key in ("uncertainty", "average_precision"))
     assert precision.tolist() == run.evaluation()["average_precision"]
-    own = found["images"]["uncertainty"]
+    own = found["images"]["turnover"]
     assert own["rank_correlation"] == pytest.approx(spearmanr(unsure, precision).statistic)
     order = np.argsort(unsure, kind="stable")
     assert own["map_of_certain_half"] == pytest.approx(precision[order[: len(order) // 2]].mean())
     assert own["map_of_other_half"] == pytest.approx(precision[order[len(order) // 2 :]].mean())
     codes = Codes.load(run.query_codes)
     np.testing.assert_allclose(unsure, codes.image_uncertainty, rtol=1e-3, atol=1e-6)
-    percentiles = found["u"]["percentiles"]
-    np.testing.assert_allclose(found["u"]["images"], np.percentile(unsure, percentiles), rtol=1e-6)
-    np.testing.assert_allclose(found["u"]["bits"], np.percentile(codes.uncertainty, percentiles), rtol=1e-3, atol=1e-6)
+    assert 0 < found["u"]["bits"][0] <= found["u"]["images"][-1] <= found["u"]["bits"][-1]
+
+
+def test_a_study_says_how_far_the_probability_is_from_what_happened(studies, mnist):
+    run, found = studies["dmuh"]
+    query, database = run.load_codes()
+    unsure, bits, others = query.uncertainty, query.unpack(), database.unpack()
+    turned = np.empty(bits.shape)
+    for row, position in enumerate(query.ids):
+        alike = others[(mnist.labels[database.ids] & mnist.labels[position]).any(axis=1)]
+        for bit in range(query.n_bits):
+            differ = int((alike[:, bit] != bits[row, bit]).sum())
+            turned[row, bit] = 0.5 if 2 * differ == len(alike) else float(2 * differ > len(alike))
+    own = found["calibration"]
+    assert np.mean(own["seen"]) == pytest.approx(turned.mean(), abs=0.01)
+    assert np.mean(own["said"]) == pytest.approx(unsure.mean(), abs=0.01)
+    assert own["error"] == pytest.approx(np.mean(np.abs(np.subtract(own["said"], own["seen"]))))
+    assert own["seen"][-1] > own["seen"][0]
+
+
+def test_reliability_is_taken_tenth_by_tenth():
+    said = np.linspace(0, 0.5, 100)
+    found = reliability(said.reshape(10, 10), np.full((10, 10), 0.25))
+    np.testing.assert_allclose(found["said"], said.reshape(10, 10).mean(axis=1))
+    assert found["seen"] == [0.25] * 10
+    assert found["error"] == pytest.approx(np.abs(said.reshape(10, 10).mean(axis=1) - 0.25).mean())
 
 
 def test_a_study_of_bits_says_which_flip(studies):
     _, found = studies["dmuh"]
     assert 0 < found["flip_rate"] < 0.5
-    for predictor in ("margin", "uncertainty"):
+    for predictor in ("margin", "copy", "turnover"):
         own = found["bits"][predictor]
         assert 0 <= own["auc"] <= 1
         assert len(own["flip_rate_by_tenth"]) == 10
@@ -583,10 +606,10 @@ def test_a_study_of_bits_says_which_flip(studies):
     assert found["bits"]["margin"]["flip_rate_by_tenth"][-1] > found["bits"]["margin"]["flip_rate_by_tenth"][0]
 
 
-def test_a_method_without_a_copy_has_only_its_margin(studies):
+def test_a_method_without_a_copy_has_a_probability_by_its_margin(studies):
     _, found = studies["csq"]
-    assert list(found["images"]) == list(found["bits"]) == ["margin"]
-    assert not {"u", "scatter"} & set(found)
+    assert list(found["images"]) == list(found["bits"]) == ["turnover", "margin"]
+    assert "u" not in found
 
 
 def shifted(pixels: np.ndarray, down: int, right: int) -> np.ndarray:
@@ -611,15 +634,18 @@ def test_bits_that_flip_are_those_of_the_network_on_the_shifted_image(studies, m
     assert found["flip_rate"] == pytest.approx(np.mean(flips), abs=0.002)
 
 
-@pytest.mark.parametrize(("method", "predictors"), [("dmuh", ["margin", "uncertainty"]), ("itq", ["margin"])])
-def test_a_study_of_feature_vectors_has_no_bits_to_flip(read, vectors, tmp_path, method, predictors):
-    text = f"[[table]]\nstudy = true\nmethod = '{method}'\nbits = 8\nepochs = 2"
+@pytest.mark.parametrize(
+    ("method", "read_from", "measures"),
+    [("dmuh", "copy", ["turnover", "margin", "copy"]), ("itq", "margin", ["turnover", "margin"])],
+)
+def test_a_study_of_feature_vectors_has_no_bits_to_flip(read, vectors, tmp_path, method, read_from, measures):
+    text = f"[[table]]\nstudy = true\nmethod = '{method}'\nuncertainty = '{read_from}'\nbits = 8\nepochs = 2"
     (cell,) = read(text, dataset="features", data=str(vectors)).cells
     run_cell(cell, tmp_path / "run", threads=1)
     found = Run(tmp_path / "run").study()
-    assert list(found["images"]) == predictors
+    assert list(found["images"]) == measures
     assert not {"bits", "flip_rate"} & set(found)
-    assert ("u" in found) == ("uncertainty" in predictors)
+    assert ("u" in found) == (read_from == "copy")
 
 
 def test_a_query_that_cannot_be_read_is_left_out_of_a_study(read, photos, tmp_path):

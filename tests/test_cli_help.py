@@ -57,6 +57,7 @@ def test_settings_fit_a_terminal_and_no_word_is_lost():
     assert sorted(" ".join(lines).split()) == sorted(piped.split())
 
 
+@pytest.mark.long
 def test_other_tables_fit_a_terminal_too():
     lines = shown("list")
     assert max(map(len, lines)) <= 80

@@ -412,7 +412,8 @@ def train(*arguments: object):
 
 def test_train_with_download(small_cifar10, tmp_path):
     options = ["--dataset", "cifar10", "--data", tmp_path / "data", "--query", 1, "--train", 4, "--epochs", 1]
-    options += ["--bits", 8, "--set", "image_size=16", "--set", "validation=0", "--no-evaluate", "--json"]
+    options += ["--bits", 8, "--backbone", "smallconv", "--set", "image_size=16", "--set", "validation=0"]
+    options += ["--no-evaluate", "--json"]
     without = train(*options, "--out", tmp_path / "run")
     assert isinstance(without.exception, DataError)
     assert not (tmp_path / "data").exists()

@@ -351,7 +351,10 @@ def report(bench, tmp_path_factory) -> Path:
     return out
 
 
-COMPARED, STUDIED = ("map", "precision-recall", "precision-at-k", "curves"), ("uncertainty", "flips", "two-bits")
+COMPARED, STUDIED = (
+    ("map", "precision-recall", "precision-at-k", "curves", "storage"),
+    ("uncertainty", "flips", "reliability", "two-bits"),
+)
 
 
 def test_a_report_is_a_page_and_every_table_and_figure_as_files(report):

@@ -30,6 +30,7 @@ def broken(tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_what_is_not_installed_is_skipped_and_listed(tmp_path):
     source = "import pytest\nfrom extras import needs\n"
     for n, reason in enumerate(["no lake", "no lake", "no sea"]):
@@ -40,6 +41,7 @@ def test_what_is_not_installed_is_skipped_and_listed(tmp_path):
     assert listed == ["   2  no lake", "   1  no sea", "   1  no-such-part is not installed: pip install 'dmuh[lake]'"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inside", ["", "def test_it(): "])
 def test_what_is_installed_and_does_not_import_fails(broken, inside):
     done = run_tests(broken, f"from extras import needs\n{inside}needs('broken-part', 'lake', 'broken_part')\n")

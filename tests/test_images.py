@@ -610,19 +610,19 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("how", ["Ctrl-C", "killed"])
 def test_workers_leave_the_script_alone_and_end_with_it(files, tmp_path, how):
     (tmp_path / "script.py").write_text(SCRIPT)
-    program = subprocess.Popen(
-        [sys.executable, tmp_path / "script.py", *files],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert [program.stdout.readline() for _ in range(2)] == ["__main__\n", "reading\n"]
-    if how == "Ctrl-C":
-        os.killpg(program.pid, signal.SIGINT)  # as a terminal does: to all processes
-    else:
-        program.kill()
-    said, errors = program.communicate(timeout=60)  # returns when the last process that could write is gone
+    command = [sys.executable, tmp_path / "script.py", *files]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, start_new_session=True) as program:
+        try:
+            assert [program.stdout.readline() for _ in range(2)] == ["__main__\n", "reading\n"]
+            if how == "Ctrl-C":
+                os.killpg(program.pid, signal.SIGINT)  # as a terminal does: to all processes
+            else:
+                program.kill()
+            said, errors = program.communicate(timeout=300)  # returns when the last process that could write is gone
+        except BaseException:
+            os.killpg(program.pid, signal.SIGKILL)  # or leaving the block would wait for ever
+            raise
     assert said == ("stopped\n" if how == "Ctrl-C" else "")
     assert "Traceback" not in errors
 

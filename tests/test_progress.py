@@ -42,6 +42,7 @@ dmuh.train(config, sys.argv[2] + "/default")
 """
 
 
+@pytest.mark.long
 def test_training_shows_a_bar_on_a_terminal_unless_told_otherwise(vectors, tmp_path):
     silent, _, shown = on_a_terminal(TRAINING, vectors, tmp_path).partition("by default:")
     assert "training" in shown
@@ -75,6 +76,7 @@ with training_bar() as report:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("columns", "terms"), [(80, False), (200, True)])
 def test_the_line_of_a_training_fits_the_terminal_and_keeps_the_map(columns, terms):
     with Terminal("-c", STEPS, columns=columns) as terminal:

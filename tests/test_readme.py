@@ -5,21 +5,21 @@ import runpy
 import shutil
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from dmuh.methods import METHODS
 from extras import needs
 from pages import PAGES, ROOT, Reader, blocks
 
 PREPARED = [block for block in blocks(ROOT / "README.md") if block.language == "console" and "dmuh train" in block.text]
 
 
-@pytest.fixture(scope="module")
-def folder(photos, vectors, tmp_path_factory) -> Path:
-    """A folder as the reader of the pages has it: images, lists, vectors, and the configs of a checkout."""
-    root = tmp_path_factory.mktemp("reader")
+def prepare(root: Path, photos: Path, vectors: Path) -> None:
+    """Make a folder as the reader of the pages has it: images, lists, vectors, and the configs of a checkout."""
     shutil.copytree(photos, root / "photos")
     shutil.copytree(vectors, root / "features")
     np.save(root / "queries.npy", np.load(vectors / "features.npy")[:2])
@@ -36,26 +36,37 @@ def folder(photos, vectors, tmp_path_factory) -> Path:
     (root / "list.csv").write_text("\n".join(["path,labels", *rows]))
     rows = [f"{number},{one},{1 - one}" for _, number, one in labels]
     (root / "columns.csv").write_text("\n".join(["image_id,one,round", *rows]))
-    return root
+
+
+@pytest.fixture(scope="module")
+def folder(photos, vectors, shared_folder) -> Path:
+    """Such a folder, in which someone has trained, indexed and searched as the README says."""
+
+    def make(root: Path) -> None:
+        prepare(root, photos, vectors)
+        found = Reader()
+        with pytest.MonkeyPatch.context() as here:
+            here.chdir(root)
+            for words in PREPARED[0].commands():
+                found.run(words, "")
+        (root / "said.txt").write_text("".join(found.output))
+
+    return shared_folder("reader", make)
 
 
 @pytest.fixture(scope="module")
 def reader(folder) -> Reader:
-    """Someone who has trained and indexed as the README says."""
+    """Who has done so."""
     needs("milvus-lite", "milvus", "milvus_lite")  # which warns when it is first imported
-    found = Reader()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for words in PREPARED[0].commands():
-            found.run(words, "")
-    return found
+    return Reader({tuple(words) for words in PREPARED[0].commands()}, [(folder / "said.txt").read_text()])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_runs(page, reader, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    reader.read(page)
+    with patch.dict(METHODS):  # a page adds one
+        reader.read(page)
     if page.name == "README.md":
         assert (folder / "answer.png").exists()
         assert re.search(r"same image +ones", "".join(reader.output))

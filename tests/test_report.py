@@ -18,7 +18,7 @@ def test_page_of_a_run(method, digits, tmp_path):
     write_run_page(run, digits, evaluation.query, evaluation.database, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert f"{evaluation.metrics.map:.4f}" in page
-    assert ("Most uncertain" in page) == (method == "dmuh")
+    assert "Least sure" in page
     assert page.count("✓") + page.count("✗") >= 100
     assert not re.search(r'(src|href|srcset)="(?!data:)', page)
 

@@ -503,8 +503,9 @@ def test_the_margin_is_an_uncertainty_that_every_method_has(digits, tmp_path, se
     assert not any(name.startswith("momentum.") for name in model.arrays)
     network, source = load_networks(model)
     assert isinstance(source, Margin)
-    codes, others = (Hasher.load(own.path, device="cpu").encode(digits.images[:20]) for own in (run, plain))
-    np.testing.assert_array_equal(codes.bits, others.bits)
+    trained = {name: array for name, array in plain.load_model().arrays.items() if not name.startswith("momentum.")}
+    np.testing.assert_equal(model.arrays, trained)  # only where uncertainty comes from is another
+    codes = Hasher.load(run.path, device="cpu").encode(digits.images[:20])
     pixels = np.stack([read_pixels(image, network.backbone.preprocess) for image in digits.images[:20]])
     with torch.inference_mode():
         outputs = network(torch.from_numpy(pixels)).numpy()

@@ -21,8 +21,8 @@ import numpy as np
 import dmuh
 
 root = Path(tempfile.mkdtemp())
-settings = {"dataset": "mnist5k", "bits": 24, "epochs": 6, "train": 60, "query": 50, "uncertainty": "margin"}
-config = dmuh.configure(settings)
+settings = {"dataset": "mnist5k", "bits": 24, "image_size": 16, "train": 60, "query": 50, "uncertainty": "margin"}
+config = dmuh.configure(settings, {"epochs": 6, "batch_size": 32})
 run = dmuh.train(config, root / "run")
 digits = dmuh.load_dataset(config.data)
 split = run.load_split(digits)

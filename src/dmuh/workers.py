@@ -4,20 +4,25 @@ Processes read images, make the runs of a grid, and decode what strangers send.
 """
 
 import functools
+import math
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import pairwise
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
-from typing import Any
+from typing import Any, TypeVar
 
 from dmuh.machine import cores
 
+T = TypeVar("T")
+_CTRL_C = 0.1  # seconds that Ctrl-C may wait
 _hiding = threading.Lock()  # two starts at once would restore what the other had hidden
 
 
@@ -50,6 +55,44 @@ def process_pool(workers: int) -> ProcessPoolExecutor:
     They are started afresh, never forked: the threads of torch and others do not survive a fork.
     """
     return ProcessPoolExecutor(workers, _Context())
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block, which must be short.
+
+    Python raises KeyboardInterrupt anywhere, also where a pool or a future has just taken a lock and not yet noted that
+    it must give it back. The pool would wait for that lock for ever, and whoever ends the pool with it.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # it is raised in the main thread alone
+        return
+    pressed: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *what: pressed.append(what))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pressed:
+            handler(*pressed[0])
+
+
+def wait_for_one(futures: Collection[Future[T]], seconds: float = math.inf) -> set[Future[T]]:
+    """Wait until one of these is done, or for so long; return those that are done. Ctrl-C ends it, and does no harm."""
+    end = time.monotonic() + seconds
+    done: set[Future[T]] = set()
+    while not done and (left := end - time.monotonic()) > 0:
+        with uninterrupted():
+            done = wait(futures, min(left, _CTRL_C), FIRST_COMPLETED).done
+    return done
+
+
+def result_of(future: Future[T]) -> T:
+    """Wait for a result. Ctrl-C ends the wait, and does the pool no harm."""
+    wait_for_one((future,))
+    with uninterrupted():
+        return future.result()
 
 
 def worker_process(work: Callable[..., None], *arguments: Any) -> SpawnProcess:

@@ -50,6 +50,7 @@ def check(client: httpx2.Client, root: Path, images: int) -> dict:
     return listed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["--images", "--index"])
 def test_images_of_any_name_are_served_changed_and_served_again(model, strange, tmp_path, monkeypatch, how):
     monkeypatch.setenv("PYTHONIOENCODING", "utf-8:strict")  # as in most terminals; tests run in others

@@ -278,9 +278,13 @@ def test_a_token_is_asked_for_once(browser, model, folder, tmp_path):
         page.close()
 
 
+# They are loaded once more, so that the event which this waits for is one that the page has seen before.
 HOW_THEY_ARE_DRAWN = """async images => Promise.all(images.map(async image => {
-    image.loading = "eager";
-    await image.decode();
+    await new Promise(loaded => {
+        image.addEventListener("load", loaded, {once: true});
+        image.loading = "eager";
+        image.src = image.src;
+    });
     return [image.naturalWidth, getComputedStyle(image).imageRendering];
 }))"""
 

@@ -36,8 +36,16 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> None:
     summary: dict[str, Any] = {}
     try:
         train(cell.config, folder, dataset=data, resume=True, progress=False)
-        metrics = evaluate_run(run, data).metrics
-        summary |= {"map": metrics.map, "precision_within_radius": metrics.precision_within_radius}
+        measured = evaluate_run(run, data)
+        summary |= {
+            "map": measured.metrics.map,
+            "precision_within_radius": measured.metrics.precision_within_radius,
+            "precision_at_1": measured.metrics.precision_at[1],
+            "precision_at_1_seen": run.evaluation()["precision_at_1_seen"],
+        }
+        for soft in measured.soft:
+            name = f"sure_{int(soft['sure'])}"
+            summary |= {f"map_{name}": soft["map"], f"precision_at_1_seen_{name}": soft["precision_at_1_seen"]}
         if cell.study:
             run.save_study(study(run, data))
     except TrainingError as error:

@@ -16,7 +16,9 @@ from dmuh.runs import Run
 RESULTS, TABLES = "results.csv", "tables.json"
 _KIND = "dmuh tables"
 _SHOWN = ("dataset", "protocol", "backbone", "freeze", "method", "bits", "seed")
-_MEASURED = ("map", "precision_within_radius", "train_map", "validation_map")
+_MEASURED = ("map", "map_sure_0", "map_sure_1", "map_sure_2", "precision_at_1", "precision_at_1_seen",
+             "precision_at_1_seen_sure_0", "precision_at_1_seen_sure_1", "precision_at_1_seen_sure_2",
+             "precision_within_radius", "train_map", "validation_map")  # fmt: skip
 _MADE_BY = ("versions", "machine")
 _SPENT = ("train_seconds", "peak_memory_mb")
 
@@ -24,8 +26,9 @@ _SPENT = ("train_seconds", "peak_memory_mb")
 def write_results(grid: Grid, out: Path) -> None:
     """Write `out/results.csv` from the folders of the runs that are done, in the order of the grid, and its tables.
 
-    Columns: the run's folder, its tables, its main settings, whatever else varies in a table, what was measured, the
-    split, versions and machine, all settings as JSON, and what it cost. An error stands in place of figures.
+    Columns: the run's folder, its tables, its main settings, whatever else varies in a table, what was measured (by
+    Hamming distance, and as sure_N by soft ranking where the database keeps N bits of sureness per bit), the split,
+    versions and machine, all settings as JSON, and what it cost. An error stands in place of figures.
     """
     varied = {key: None for table in grid.tables for key in table.axes if key not in _SHOWN}
     columns = ["run", "tables", *_SHOWN, "preset", *varied, *_MEASURED, "error", "split", *_MADE_BY, "config", *_SPENT]

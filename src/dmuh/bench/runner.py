@@ -1,7 +1,7 @@
 """A grid of runs, made by worker processes; what is done is left alone, what was interrupted goes on."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from dmuh.files import locked
 from dmuh.machine import cores
 from dmuh.methods import METHODS
 from dmuh.runs import Run
-from dmuh.workers import process_pool
+from dmuh.workers import process_pool, result_of, uninterrupted, wait_for_one
 
 _LOOK = 1.0  # seconds between two looks at how far the runs are
 _AROUND = 3.0  # seconds of a run beside its training
@@ -51,15 +51,17 @@ def run_grid(
         left = [cell for cell in grid.cells if _summary(out, cell) is None]
         with _pool(jobs) as pool:
             threads = max(1, cores() // jobs)
-            waiting = {pool.submit(run_cell, cell, _folder(out, cell), threads): cell for cell in left}
+            with uninterrupted():
+                waiting = {pool.submit(run_cell, cell, _folder(out, cell), threads): cell for cell in left}
             try:
                 while waiting:
-                    running = [cell for future, cell in waiting.items() if future.running()]
+                    with uninterrupted():
+                        running = [cell for future, cell in waiting.items() if future.running()]
                     report(_state(grid, out, list(waiting.values()), running[:jobs], jobs))
-                    finished, _ = wait(waiting, timeout=_LOOK, return_when=FIRST_COMPLETED)
+                    finished = wait_for_one(waiting, _LOOK)
                     for future in finished:
                         waiting.pop(future)
-                        future.result()
+                        result_of(future)
                     if finished:
                         write_results(grid, out)
             except BrokenProcessPool as error:

@@ -1,4 +1,4 @@
-"""Does the uncertainty of a run mean anything? What its queries say, set beside the plain margin |h|."""
+"""Does the uncertainty of a run mean anything? What its queries say of the probability that bits turn over."""
 
 from typing import Any
 
@@ -6,16 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from dmuh.codes import Codes
 from dmuh.datasets import Dataset
+from dmuh.encoder.calibration import Calibration
 from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.images import ImageReader, Reading
-from dmuh.network import HashNetwork, TorchNetwork, choose_device, load_networks
+from dmuh.network import HashNetwork, MomentumCopy, TorchNetwork, choose_device, load_networks
 from dmuh.runs import Run, open_run
 from dmuh.trainer.inputs import open_inputs
 from dmuh.trainer.measuring import compute_outputs
 
 Floats = NDArray[np.floating[Any]]
+Labels = NDArray[np.uint8]
 
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 _BINS = 10
@@ -24,47 +27,71 @@ _DIRECTIONS = ((0, 1), (0, -1), (1, 0), (-1, 0))
 
 
 def study(run: Run, dataset: Dataset) -> dict[str, Any]:
-    """Return what the uncertainty of a run's test queries predicts, and what the margin |h| predicts.
+    """Return what the probability that bits turn over says of a run's test queries, and what other measures say.
 
-    images   rank correlation of an image's uncertainty with its average precision, and MAP of the more certain half of
-             the queries and of the other half
-    bits     how well a bit's uncertainty tells which bits flip when the image is shifted a little: the area under the
-             ROC curve, and the share of bits that flip in each tenth of the bits by uncertainty; images only
-    u        the percentiles of the uncertainty over bits and over images
+    The measures are `turnover`, that probability, `margin`, how near the output is to 0, and `copy`, the distance to
+    the averaged copy, where the run's codes are read from that.
+
+    images       rank correlation of an image's mean with its average precision, and MAP of the surer half of the
+                 queries and of the other half
+    bits         how well a bit's number tells which bits flip when the image is shifted a little: the area under the
+                 ROC curve, and the share of bits that flip in each tenth of the bits; images only
+    calibration  of the probability: the mean over tenths of the bits of how far it is from the share of bits that are
+                 not those of most database images that share a label; and both for each tenth
+    u            the percentiles of the copy's distance over bits and over images
+    scatter      the probability of each query beside its average precision
     """
     _, config, _, split = open_run(run.path, dataset)
-    network, source = load_networks(run.load_model(), choose_device(config.training.device))
+    model = run.load_model()
+    network, source = load_networks(model, choose_device(config.training.device))
     with open_inputs(
         network, dataset, split.query, keep=config.network.freeze == "all", mirrored=split.query[:0],
         reading=Reading.by(config),
     ) as inputs:  # fmt: skip
         queries = compute_outputs(network, source, inputs, split.query)
     precision = np.array(run.evaluation()["average_precision"])  # of the queries that could be read, as `queries` are
-    predictors: dict[str, Floats] = {"margin": -np.abs(queries.outputs)}
-    if queries.uncertainty is not None:
-        predictors["uncertainty"] = queries.uncertainty
-    found: dict[str, Any] = {
-        "images": {name: _of_images(values.mean(axis=1), precision) for name, values in predictors.items()}
-    }
-    if queries.uncertainty is not None:
-        found |= _distribution(queries.uncertainty, precision)
+    codes = queries.codes(Calibration.of_card(model.metadata))
+    assert codes.uncertainty is not None, "fresh codes know their uncertainty"
+    measures: dict[str, Floats] = {"turnover": codes.uncertainty, "margin": -np.abs(queries.outputs)}
+    found: dict[str, Any] = {}
+    if isinstance(source, MomentumCopy) and queries.uncertainty is not None:
+        measures["copy"] = queries.uncertainty
+        found["u"] = _distribution(queries.uncertainty)
+    of_images = codes.uncertainty.mean(axis=1)
+    found["scatter"] = {"uncertainty": of_images.tolist(), "average_precision": precision.tolist()}
+    found["images"] = {name: _of_images(values.mean(axis=1), precision) for name, values in measures.items()}
+    _, database = run.load_codes()
+    turned = turned_over(codes, database, dataset.labels[codes.ids], dataset.labels[database.ids])
+    found["calibration"] = reliability(codes.uncertainty, turned)
     if dataset.vectors is None:
         flips = _flips(network, dataset, queries.positions, queries.outputs >= 0)  # (queries, n_bits)
-        found["bits"] = {name: _of_bits(values, flips) for name, values in predictors.items()}
+        found["bits"] = {name: _of_bits(values, flips) for name, values in measures.items()}
         found["flip_rate"] = float(flips.mean())
     return found
 
 
-def _distribution(uncertainty: Floats, precision: Floats) -> dict[str, Any]:
-    """Return the percentiles of uncertainty (queries, n_bits), and that of each query beside its precision."""
-    of_images = uncertainty.mean(axis=1)
+def turned_over(query: Codes, database: Codes, query_labels: Labels, database_labels: Labels) -> Floats:
+    """Return which bits (queries, n_bits) are not those of most database images that share a label: 0, 1 or ½."""
+    similar = (query_labels.astype(np.float32) @ database_labels.T.astype(np.float32) > 0).astype(np.float32)
+    own, others = (2.0 * codes.unpack().astype(np.float32) - 1 for codes in (query, database))
+    turned: Floats = (1 - own * np.sign(similar @ others)) / 2
+    return turned
+
+
+def reliability(probability: Floats, happened: Floats) -> dict[str, Any]:
+    """Return how far a probability (…) is from what happened (…), 0 to 1: the mean over tenths, and each tenth."""
+    order = np.array_split(np.argsort(probability.ravel(), kind="stable"), _BINS)
+    said = [float(probability.ravel()[part].mean()) for part in order]
+    seen = [float(happened.ravel()[part].mean()) for part in order]
+    return {"error": float(np.abs(np.subtract(said, seen)).mean()), "said": said, "seen": seen}
+
+
+def _distribution(uncertainty: Floats) -> dict[str, Any]:
+    """Return the percentiles of the copy's distance (queries, n_bits) over bits and over images."""
     return {
-        "u": {
-            "percentiles": list(_PERCENTILES),
-            "bits": np.percentile(uncertainty, _PERCENTILES).tolist(),
-            "images": np.percentile(of_images, _PERCENTILES).tolist(),
-        },
-        "scatter": {"uncertainty": of_images.tolist(), "average_precision": precision.tolist()},
+        "percentiles": list(_PERCENTILES),
+        "bits": np.percentile(uncertainty, _PERCENTILES).tolist(),
+        "images": np.percentile(uncertainty.mean(axis=1), _PERCENTILES).tolist(),
     }
 
 

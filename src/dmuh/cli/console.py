@@ -43,7 +43,7 @@ def say_table(title: str, rows: Sequence[dict[str, str]], empty: str = "none", *
         return
     columns = list(rows[0])
     widths = {column: max(len(column), *(len(row[column]) for row in rows)) for column in columns}
-    narrow = wrap and sys.stdout.isatty()
+    narrow = wrap and sys.stdout is not None and sys.stdout.isatty()  # there is none where the output is closed
     if narrow:
         widths = _narrowed(widths, shutil.get_terminal_size().columns - 2 * len(columns))
     for row in ({column: column for column in columns}, *rows):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dmuh.cli.console import say, say_json
-from dmuh.cli.evaluate import measure_run, say_metrics
+from dmuh.cli.evaluate import measure_run, say_metrics, say_soft
 from dmuh.cli.options import Json
 from dmuh.cli.stopping import GOES_ON, stoppable
 from dmuh.cli.train import settings_of
@@ -54,6 +54,7 @@ def demo(
         say_json({"page": str(page.absolute()), "run": str(run.path), "map": evaluation.metrics.map})
         return
     say_metrics(evaluation.metrics)
+    say_soft(evaluation.soft)
     say(f"to search them in a browser: dmuh serve {run.path} --index {collection.path}")
     say(f"MAP {evaluation.metrics.map:.4f}")
 

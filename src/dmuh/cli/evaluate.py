@@ -34,7 +34,9 @@ def evaluate(
     ] = None,
     ties: Annotated[
         str | None,
-        typer.Option(metavar="RULE", help="Order of equal distances: expected (the default), or index-order."),
+        typer.Option(
+            metavar="RULE", help="Order of equal distances: expected (the default), index-order, as-searched."
+        ),
     ] = None,
     denominator: Annotated[
         str | None,
@@ -42,6 +44,10 @@ def evaluate(
     ] = None,
     radius: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Radius of the hash lookup, 2 if not given.")
+    ] = None,
+    ranking: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="hamming or soft; not given, a run is measured by both."),
     ] = None,
     data: Data = None,
     as_json: Json = False,
@@ -52,17 +58,19 @@ def evaluate(
 
     Codes of your own: dmuh evaluate --query query-codes --database database-codes
     """
-    rules = given(topk=topk, ties=ties, denominator=denominator, radius=radius)
+    rules = given(topk=topk, ties=ties, denominator=denominator, radius=radius, ranking=ranking)
+    soft: list[dict[str, float]] = []
     if run is not None and query is None and database is None:
-        metrics = _measure_again(run, data, rules)
+        metrics, soft = _measure_again(run, data, rules)
     elif run is None and query is not None and database is not None:
         metrics = _measure_codes(query, database, rules)
     else:
         raise ConfigError("give a run, or both --query and --database")
     if as_json:
-        say_json(metrics.to_dict())
+        say_json(metrics.to_dict() | {"soft": soft})
     else:
         say_metrics(metrics)
+        say_soft(soft)
         say(f"MAP {metrics.map:.4f}")
 
 
@@ -73,13 +81,14 @@ def measure_run(run: "Run", images: "Dataset", **rules: Any) -> "Evaluation":
     return evaluate_run(run, images, count=console.counting_bar, **rules)
 
 
-def _measure_again(path: Path, data: Path | None, rules: dict[str, Any]) -> "Metrics":
+def _measure_again(path: Path, data: Path | None, rules: dict[str, Any]) -> "tuple[Metrics, list[dict[str, float]]]":
     with needs_torch("measuring a run"):
         from dmuh.runs import Run, open_run
 
     Run(path).load_model()  # says what is wrong with the folder, if anything is
     run, _, images, _ = open_run(path, data)
-    return measure_run(run, images, **rules).metrics
+    measured = measure_run(run, images, **rules)
+    return measured.metrics, measured.soft
 
 
 def _measure_codes(query: Path, database: Path, rules: dict[str, Any]) -> "Metrics":
@@ -104,7 +113,7 @@ def say_metrics(metrics: "Metrics") -> None:
     cut = "" if metrics.topk is None else f", cut at {metrics.topk:,} ({metrics.denominator})"
     say(
         f"{metrics.n_queries:,} queries, {metrics.n_database:,} database codes of {metrics.n_bits} bits, "
-        f"ties {metrics.ties}{cut}"
+        f"ranking {metrics.ranking}, ties {metrics.ties}{cut}"
     )
     for k, precision in metrics.precision_at.items():
         if k <= metrics.n_database:
@@ -115,3 +124,10 @@ def say_metrics(metrics: "Metrics") -> None:
     )
     if metrics.queries_without_relevant:
         say(f"  {metrics.queries_without_relevant:,} queries have no relevant image and count as 0")
+
+
+def say_soft(soft: list[dict[str, float]]) -> None:
+    """Print what soft ranking gives, by how many bits of sureness are kept."""
+    for found in soft:
+        kept = f"{found['sure']:.0f} bits of sureness per bit ({found['bits_stored']:.0f} bits per image)"
+        say(f"  soft ranking, {kept}: MAP {found['map']:.4f}, precision@1 {found['precision_at_1']:.4f}")

@@ -10,7 +10,7 @@ import typer
 
 from dmuh.cli import console
 from dmuh.cli.console import say, say_json
-from dmuh.cli.evaluate import measure_run
+from dmuh.cli.evaluate import measure_run, say_soft
 from dmuh.cli.options import SET_HELP, DatasetOptions, Json, OptionGroup, flag, with_groups
 from dmuh.cli.stopping import AGAIN, stoppable
 from dmuh.errors import ConfigError, StoppedError, needs_torch
@@ -143,7 +143,8 @@ def _finish(settings: "Config", run: "Run", images: "Dataset", seconds: float, m
     result: dict[str, Any] = {"run": str(run.path), "seconds": round(seconds, 1)}
     result |= {key: last[key] for key in ("loss", "train_map", "validation_map") if key in last}
     if measure and images.classes:
-        result["map"] = measure_run(run, images).metrics.map
+        measured = measure_run(run, images)
+        result |= {"map": measured.metrics.map, "soft": measured.soft}
     if as_json:
         say_json(result)
         return
@@ -151,6 +152,7 @@ def _finish(settings: "Config", run: "Run", images: "Dataset", seconds: float, m
     if "validation_map" in result:
         say(f"MAP of held-out training images {result['validation_map']:.4f}")
     if "map" in result:
+        say_soft(result["soft"])
         say(f"MAP {result['map']:.4f}")
 
 

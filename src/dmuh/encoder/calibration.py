@@ -95,6 +95,12 @@ class Calibration:
             return codes
         return codes.graded(self.grades[sure].thresholds, self.grades[sure].worth)
 
+    def kept(self, codes: Codes, sure: int) -> Codes:
+        """Return codes with their exact uncertainty as an index keeps them, with `sure` bits of sureness per bit."""
+        if not sure or sure not in self.grades:
+            return codes.plain()
+        return codes.graded(self.grades[sure].thresholds, self.grades[sure].worth).stored()
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the card of a model."""
         grades = {

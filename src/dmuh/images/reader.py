@@ -17,7 +17,7 @@ from dmuh.images.augment import Augment, Preprocess
 from dmuh.images.pixels import ImageLike, Images, Pixels, name_of, read_pixels
 from dmuh.images.reading import Reading
 from dmuh.machine import cores
-from dmuh.workers import process_pool
+from dmuh.workers import process_pool, result_of, uninterrupted
 
 _AHEAD = 2  # batches read ahead
 _FEW = 500  # images that are read sooner than a worker has started
@@ -88,7 +88,9 @@ class ImageReader:
         waiting: deque[tuple[NDArray[np.int64], list[Future[_Part]]]] = deque()
         try:
             for positions in batches:
-                waiting.append((positions, [pool.submit(read, *task) for task in self._tasks(positions)]))
+                tasks = list(self._tasks(positions))
+                with uninterrupted():
+                    waiting.append((positions, [pool.submit(read, *task) for task in tasks]))
                 if len(waiting) > _AHEAD:
                     yield self._first(waiting)
             while waiting:
@@ -99,8 +101,8 @@ class ImageReader:
                 f"lower workers (now {self._workers}; 0 reads in the main process)"
             ) from error
         finally:  # the reader may go on with other batches: nothing that has not begun is read for these
-            for _, futures in waiting:
-                for future in futures:
+            with uninterrupted():
+                for future in (future for _, futures in waiting for future in futures):
                     future.cancel()
 
     def _tasks(self, positions: NDArray[np.int64]) -> Iterator[tuple[list[int], Iterable[ImageLike]]]:
@@ -120,7 +122,7 @@ class ImageReader:
     def _first(self, waiting: deque[tuple[NDArray[np.int64], list[Future[_Part]]]]) -> Batch:
         """Wait for the first batch and take it from those that are waited for."""
         positions, futures = waiting[0]
-        batch = self._batch(positions, (future.result() for future in futures))
+        batch = self._batch(positions, map(result_of, futures))
         waiting.popleft()
         return batch
 

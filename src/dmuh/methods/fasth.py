@@ -7,7 +7,6 @@ import numpy as np
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
-from sklearn.ensemble import GradientBoostingClassifier
 from torch import Tensor
 
 from dmuh.config import setting
@@ -80,6 +79,8 @@ class FastH(ShallowMethod):
             head.offset[k] = float(bit[0])
             head.threshold[rows] = np.inf
             return bit
+        from sklearn.ensemble import GradientBoostingClassifier  # which every command would wait for otherwise
+
         model = GradientBoostingClassifier(
             n_estimators=self.trees,
             max_depth=self.depth,

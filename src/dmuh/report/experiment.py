@@ -2,7 +2,7 @@
 
 What is drawn follows from the names of the tables and from what the runs left behind:
 
-    methods      MAP of every row at one code length; precision over recall of the best rows
+    methods      MAP of every row at one code length; precision over recall of the best rows; MAP by what is stored
     ablations    precision of the first 5,000
     curves       loss and MAP of training images over the epochs
     any run with a study of its uncertainty: what that predicts, two bits over the epochs, the least and most
@@ -20,6 +20,7 @@ from dmuh.report.figures import Drawing
 from dmuh.report.markup import Drawn, Section, anchor_of, figure, page, refuse_foreign_page, switched
 from dmuh.report.studies import draw_studies
 from dmuh.report.summary import shown_bits, summary
+from dmuh.report.sureness import draw_sureness
 from dmuh.report.tables import ResultTable, SeedMean
 
 _CURVES = 7  # lines of a figure at most
@@ -93,7 +94,7 @@ def _over_seeds(means: Collection[SeedMean]) -> str:
 def _figures(part: Part, out: Path) -> Iterator[Section]:
     """Write the figures of a part as files, and return them for the page; those of the paper are folded."""
     sheet = out / "figures" / f"{part.name}-images.png"
-    for drawn in (*_compared(part), *draw_studies(part, sheet)):
+    for drawn in (*_compared(part), *draw_sureness(part), *draw_studies(part, sheet)):
         _save(drawn.drawing, out / "figures" / f"{part.name}-{drawn.name}")
         content, anchor = figure(drawn.drawing) + drawn.beside, anchor_of(part.name, "figure", drawn.name)
         yield Section(drawn.title, drawn.text, content, anchor, drawn.of_the_paper)

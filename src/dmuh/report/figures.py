@@ -19,9 +19,10 @@ except ImportError as error:
 
 # Okabe and Ito's palette: told apart with any colour vision, and on both backgrounds.
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
+_REST = "#8C8C8C"  # what is only compared with
 _LINES = (  # a dash of its own for each, so that no line depends on its colour
     (BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (PURPLE, ":"), ("#D55E00", (0, (5, 1))), ("#56B4E9", (0, (3, 1, 1, 1))),
-    ("#8C8C8C", (0, (1, 1))), (BLUE, ":"), (ORANGE, ":"), (GREEN, ":"),
+    (_REST, (0, (1, 1))), (BLUE, ":"), (ORANGE, ":"), (GREEN, ":"),
 )  # fmt: skip
 _INK = {"light": "#24292f", "dark": "#d7dde4"}
 _GRID = {"light": "#d8dee4", "dark": "#343b44"}
@@ -195,6 +196,35 @@ def flips_by_tenth(rates: Mapping[str, Sequence[float]]) -> Drawing:
         axes.legend()
 
     return draw(plot, "Share of bits that flip under a small shift of the image" + _named(rates))
+
+
+def reliability(said: Sequence[float], seen: Sequence[float]) -> Drawing:
+    """Draw how often bits turned over against the probability that was given for it, tenth by tenth."""
+
+    def plot(figure: Figure) -> None:
+        axes = _axes(figure, "probability that a bit turns over", "bits that did", "What the probability is worth")
+        axes.plot([0, 0.5], [0, 0.5], color=_REST, linestyle=":", label="as said")
+        axes.plot(said, seen, marker="o", color=BLUE, label="tenths of the bits")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
+        axes.set_xlim(0, 0.5)
+        axes.set_ylim(0, 0.5)
+        axes.legend()
+
+    return draw(plot, "Share of bits that turned over by the probability that was given for it")
+
+
+def map_by_storage(lines: Mapping[str, Mapping[int, float]], title: str) -> Drawing:
+    """Draw MAP over the bits that are stored per image, a line for each way to rank: MAP by number of bits."""
+
+    def plot(figure: Figure) -> None:
+        axes = _axes(figure, "bits stored per image", "MAP", title)
+        for (name, points), (colour, style) in zip(lines.items(), _LINES, strict=False):
+            axes.plot(list(points), list(points.values()), marker="o", linestyle=style, color=colour, label=name)
+        axes.set_xticks(sorted({bits for points in lines.values() for bits in points}))
+        axes.legend()
+
+    return draw(plot, f"{title}, by bits stored per image{_named(lines)}")
 
 
 def two_bits(trace: Sequence[dict[str, Any]]) -> Drawing:

@@ -48,7 +48,7 @@ def write_run_page(run: Run, dataset: Dataset, query: Codes, database: Codes, pa
             "images at equal distance.",
             figure(figures.precision_at_k({"": curve})) + figure(figures.precision_recall({"": curve})),
         ),
-        _uncertain_images(about, dataset, query, database, evaluation),
+        _uncertain_images(dataset, query, database, evaluation),
         section(
             "A bit that settled and one that did not",
             f"Outputs of two bits of training images over the epochs; their sign is the bit.{_CHANGES * copied}",
@@ -97,15 +97,14 @@ def _nearest_images(dataset: Dataset, query: Codes, database: Codes, precision: 
         cells = [_tile(dataset, image, f"AP {precision[row]:.2f}", "query")]
         for distance, position in zip(distances.tolist(), ids.tolist(), strict=True):
             right = bool((dataset.labels[image] & dataset.labels[position]).any())
-            cells.append(_tile(dataset, position, f"{'✓' if right else '✗'} {distance}", "right" if right else "wrong"))
+            caption = f"{'✓' if right else '✗'} {distance:.3g}"
+            cells.append(_tile(dataset, position, caption, "right" if right else "wrong"))
         lines.append(f'<div class="row">{"".join(cells)}</div>')
     return f'<div class="rows">{"".join(lines)}</div>'
 
 
-def _uncertain_images(
-    about: dict[str, Any], dataset: Dataset, query: Codes, database: Codes, evaluation: dict[str, Any]
-) -> str:
-    """Show the least and the most uncertain images of the database (the paper's Fig. 1, bottom)."""
+def _uncertain_images(dataset: Dataset, query: Codes, database: Codes, evaluation: dict[str, Any]) -> str:
+    """Show the surest and the least sure images of the database (the paper's Fig. 1, bottom)."""
     uncertainty, of_queries = database.image_uncertainty, query.image_uncertainty
     if uncertainty is None or of_queries is None:
         return ""
@@ -113,18 +112,16 @@ def _uncertain_images(
     precision = np.array(evaluation["average_precision"])
     certain_first = np.argsort(of_queries, kind="stable")
     half = len(certain_first) // 2
-    if about.get("uncertainty") == "margin":
-        meaning = "1 / (1 + |h|), h being the output whose sign is the bit"
-    else:
-        meaning = "the distance between the network's output and its momentum copy's"
+    n_bits = database.n_bits
     blocks = []
-    for title, rows in (("Least uncertain", order[:_EXTREMES]), ("Most uncertain", order[::-1][:_EXTREMES])):
-        tiles = "".join(_tile(dataset, int(database.ids[i]), f"{uncertainty[i]:.4f}", "plain") for i in rows)
+    for title, rows in (("Surest", order[:_EXTREMES]), ("Least sure", order[::-1][:_EXTREMES])):
+        tiles = "".join(_tile(dataset, int(database.ids[i]), f"{n_bits * uncertainty[i]:.1f}", "plain") for i in rows)
         blocks.append(f'<h3>{title}</h3><div class="row wrap">{tiles}</div>')
     return section(
         "Where it is unsure",
-        f"The uncertainty of an image is the mean over its bits of {meaning}. MAP of the "
-        f"more certain half of the queries is {precision[certain_first[:half]].mean():.4f}, of the other half "
+        f"How many of an image's {n_bits} bits are expected to turn over, that is not to be those of most images that "
+        "share a label with it. MAP of the surer half of the queries is "
+        f"{precision[certain_first[:half]].mean():.4f}, of the other half "
         f"{precision[certain_first[half:]].mean():.4f}.",
         "".join(blocks),
     )

@@ -37,16 +37,23 @@ def draw_studies(part: Part, sheet: Path) -> Iterator[Drawn]:
     scatter = found["scatter"]
     drawing = figures.precision_by_uncertainty(scatter["uncertainty"], scatter["average_precision"])
     text = (
-        f"Queries of {what} in the order of their uncertainty. The table has all runs that were studied: the rank "
-        "correlation of each predictor with average precision (negative is right), MAP of the more certain half of the "
-        "queries and of the other half, and how well it tells the bits that flip when the image shifts (area under the "
-        "ROC curve; 0.5 is chance)."
+        f"Queries of {what} in the order of the share of their bits that is expected to turn over. The table has all "
+        "runs that were studied: the rank correlation of each measure with average precision (negative is right), MAP "
+        "of the surer half of the queries and of the other half, how well it tells the bits that flip when the image "
+        "shifts (area under the ROC curve; 0.5 is chance), and how far the probability is from what happened."
     )
     yield Drawn("uncertainty", "Does uncertainty mean something?", text, drawing, _study_table(studies))
     if "bits" in found:
         rates = {name: values["flip_rate_by_tenth"] for name, values in found["bits"].items()}
         text = f"{what}: {found['flip_rate']:.1%} of the bits flip when the image moves by a thirty-second of its side."
         yield Drawn("flips", "Bits under a small shift", text, figures.flips_by_tenth(rates))
+    if "calibration" in found:
+        said, seen = found["calibration"]["said"], found["calibration"]["seen"]
+        text = (
+            f"{what}: tenths of the queries' bits by the probability that they turn over, and how many of them are not "
+            "those of most database images that share a label. On the line a probability is what it says."
+        )
+        yield Drawn("reliability", "How often bits turn over", text, figures.reliability(said, seen))
     if len(run.trace()) > 1:
         text = f"{what}: outputs of the traced bits with the most and the least uncertainty; their sign is the bit."
         drawing, images = figures.two_bits(run.trace()), _extremes(run, sheet)
@@ -54,18 +61,18 @@ def draw_studies(part: Part, sheet: Path) -> Iterator[Drawn]:
 
 
 def _study_table(studies: Sequence[Study]) -> str:
-    head = ("run", "predictor", "rank correlation", "certain half", "other half", "flips, AUC", "median u")
+    head = ("run", "measure", "rank correlation", "surer half", "other half", "flips, AUC", "calibration error")
     lines = []
     for row, found in studies:
         alpha = row.get("uncertainty_alpha") or ""
         name = f"{row['method']}, {row['bits']} bits, seed {row['seed']}" + (f", copy {alpha}" if alpha else "")
         for predictor, values in found["images"].items():
             bits = found.get("bits", {}).get(predictor)
-            median = found["u"]["bits"][found["u"]["percentiles"].index(50)] if predictor == "uncertainty" else None
+            error = found.get("calibration", {}).get("error") if predictor == "turnover" else None
             cells = (
                 name, predictor, f"{values['rank_correlation']:.3f}", f"{values['map_of_certain_half']:.3f}",
                 f"{values['map_of_other_half']:.3f}", "–" if bits is None else f"{bits['auc']:.3f}",
-                "–" if median is None else f"{median:.2g}",
+                "–" if error is None else f"{error:.3f}",
             )  # fmt: skip
             lines.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>\n")
     titles = "".join(f"<th>{cell}</th>" for cell in head)

@@ -226,16 +226,16 @@ def _or_empty(value: float | None) -> str:
 
 def html_table(table: ResultTable) -> str:
     """Return our means in HTML, to scroll sideways where the table is wide; what the paper reports is folded below."""
-    ours = _html(*_our_cells(table, "\0{}"))
+    ours = html_rows(*_our_cells(table, "\0{}"))
     if not table.published:
         return ours
     header, lines = _published_cells(table)
     reported = [line for line in lines if any(text != "–" for text in line[1:])]
     title = f"What the paper reports on {html.escape(table.published_name)}, with its own network"
-    return f'{ours}<details class="paper"><summary>{title}</summary>{_html(header, reported)}</details>'
+    return f'{ours}<details class="paper"><summary>{title}</summary>{html_rows(header, reported)}</details>'
 
 
-def _html(header: list[str], lines: list[list[str]]) -> str:
+def html_rows(header: list[str], lines: list[list[str]]) -> str:
     """Return a table of cells; those that begin with a zero character, which no text has, are bold."""
 
     def cell(text: str, kind: str = "td") -> str:

@@ -266,6 +266,12 @@ class Run:
         about = {**evaluation, "model": saved_checksum(self._model_file)}
         write_document(self.path / "evaluation.json", _EVALUATION, about)
 
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether the test was measured, with soft rankings too, which earlier versions did not."""
+        file = self.path / "evaluation.json"
+        return file.is_file() and "soft" in read_document(file, _EVALUATION)
+
     def evaluation(self) -> dict[str, Any]:
         """Return what the test queries gave."""
         file = self.path / "evaluation.json"

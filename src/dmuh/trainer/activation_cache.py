@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _BATCH = 64
 _SECONDS = 5.0  # between two times that rows are marked as done
+_LARGEST_KEPT = 64 * 2**20  # bytes
+_exported: dict[str, bytes] = {}  # the last frozen part in the ONNX format: what is trained is measured next
 
 
 class ActivationCache:
@@ -45,12 +47,12 @@ class ActivationCache:
     def __init__(self, network: HashNetwork, data: Dataset) -> None:
         self._network = network
         self._n_images = len(data)
-        digest = hashlib.sha256(data.content_key().encode())
-        digest.update(repr((type(network.backbone).__name__, network.backbone.preprocess)).encode())
-        for tensor in network.frozen():
-            digest.update(tensor.detach().cpu().numpy().tobytes())
-        digest.update(str(len(network.frozen())).encode())
+        digest, part = hashlib.sha256(data.content_key().encode()), hashlib.sha256()
+        for content in _identity(network):
+            digest.update(content)
+            part.update(content)
         self._folder = cache_folder() / "activations" / digest.hexdigest()[:24]
+        self._part = part.hexdigest()  # which frozen part it is, whatever the images
         self._runner: OnnxNetwork | None = None
 
     def rows(
@@ -111,8 +113,27 @@ class ActivationCache:
                 )
             return result
         if self._runner is None:
-            self._runner = OnnxNetwork(to_onnx(FrozenPart(self._network)))
+            self._runner = OnnxNetwork(self._onnx())
         return self._runner.run(pixels)["activations"]
+
+    def _onnx(self) -> bytes:
+        """Return the frozen part in the ONNX format; to make it takes seconds."""
+        content = _exported.get(self._part)
+        if content is None:
+            content = to_onnx(FrozenPart(self._network))
+            _exported.clear()
+            if len(content) <= _LARGEST_KEPT:
+                _exported[self._part] = content
+        return content
+
+
+def _identity(network: HashNetwork) -> Iterator[bytes]:
+    """Yield what tells one frozen part from another."""
+    yield repr((type(network.backbone).__name__, network.backbone.preprocess)).encode()
+    frozen = network.frozen()
+    for tensor in frozen:
+        yield tensor.detach().cpu().numpy().tobytes()
+    yield str(len(frozen)).encode()
 
 
 class _Rows:

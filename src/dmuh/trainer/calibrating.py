@@ -29,7 +29,7 @@ _FEWEST = 16  # held-out images below which training images are taken instead
 _NEIGHBOURS = 10  # of an image without labels
 _POINTS = 33  # of the curve of turning over
 _NEVER = 0.005  # no distance makes it certain that two images match, or that they do not
-_RANKS = np.array([0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
+_RANKS = np.concatenate([[0, 0.001, 0.002, 0.005, 0.01], np.linspace(0.02, 1, 50)])  # of pairs, the nearest first
 
 
 def calibrate_bits(

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmuh.codes import Codes
 from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher
-from dmuh.encoder.calibration import Calibration
+from dmuh.encoder.calibration import DEFAULT_SURE, SURE, Calibration
 from dmuh.errors import DataError, FormatError
 from dmuh.images import Reading
 from dmuh.metrics import Metrics, evaluate
@@ -23,14 +24,22 @@ from dmuh.trainer.measuring import compute_outputs
 
 log = logging.getLogger(__name__)
 
+Labels = NDArray[np.uint8]
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a run's test gave: the figures, and the codes that they come from, whose ids are positions in the data."""
+    """What a run's test gave: the figures, and the codes that they come from, whose ids are positions in the data.
+
+    metrics   by Hamming distance, unless the rules name another ranking
+    soft      one dictionary per number of sure bits that the database keeps per bit: `sure`, `bits_stored` per image,
+              `map`, `precision_at_1` and `precision_at_1_seen`, in the order that a search shows
+    """
 
     metrics: Metrics
     query: Codes
     database: Codes
+    soft: list[dict[str, float]]
 
 
 def evaluate_run(
@@ -49,22 +58,52 @@ def evaluate_run(
         raise DataError("these images have no labels, so there is nothing to measure")
     _, config, _, split = open_run(run.path, dataset)
     custom = bool(rules)
-    rules.setdefault("topk", protocol_of(config.protocol, config.data.dataset).topk)
-    codes = _saved_codes(run)
-    if codes is None:
-        if not run.same_images(dataset, split):
-            log.warning("%s was trained on other image files of these names", run.path)
-        encode = _encode_features if config.network.freeze == "all" else _encode_images
-        reading = Reading.by(config, count)
-        codes = encode(run, config, dataset, split, reading)
-        run.save_codes(*codes)
-        if len(reading.bad):
-            log.warning(reading.bad.summary())
-    query, database = codes
-    metrics = evaluate(query, database, dataset.labels[query.ids], dataset.labels[database.ids], **rules)
-    if not custom:  # what other rules give is the caller's
-        run.save_evaluation({**metrics.to_dict(), "split": split.digest()})
-    return Evaluation(metrics, query, database)
+    rules = {"topk": protocol_of(config.protocol, config.data.dataset).topk, "ranking": "hamming", **rules}
+    saved, calibration = _saved_codes(run), Calibration.of_card(run.load_model().metadata)
+    query, database = saved or _computed_codes(run, config, dataset, split, count)
+    if saved is None:
+        run.save_codes(query, calibration.kept(database, DEFAULT_SURE))
+    labels = dataset.labels[query.ids], dataset.labels[database.ids]
+    metrics = evaluate(query, database, *labels, **rules)
+    if custom:  # what other rules give is the caller's
+        return Evaluation(metrics, query, database, [])
+    if saved is not None and run.has_evaluation:
+        soft = run.evaluation()["soft"]
+    else:  # of saved codes the other levels are not known any more
+        stored = [database] if saved is not None else [calibration.kept(database, sure) for sure in SURE]
+        soft = [_soft(query, part, *labels, topk=rules["topk"]) for part in stored]
+    seen = evaluate(query, database, *labels, ties="as-searched", **(rules | {"ks": (1,)}))
+    about = {"soft": soft, "precision_at_1_seen": seen.precision_at[1], "split": split.digest()}
+    run.save_evaluation({**metrics.to_dict(), **about})
+    return Evaluation(metrics, query, database, soft)
+
+
+def _soft(
+    query: Codes, database: Codes, query_labels: Labels, database_labels: Labels, topk: int | None
+) -> dict[str, float]:
+    """Return what soft ranking gives with the levels that the database keeps."""
+    labels = query_labels, database_labels
+    metrics = evaluate(query, database, *labels, topk=topk, ks=(1,), ranking="soft")
+    seen = evaluate(query, database, *labels, topk=topk, ks=(1,), ranking="soft", ties="as-searched")
+    return {
+        "sure": database.sure,
+        "bits_stored": database.n_bits * (1 + database.sure),
+        "map": metrics.map,
+        "precision_at_1": metrics.precision_at[1],
+        "precision_at_1_seen": seen.precision_at[1],
+    }
+
+
+def _computed_codes(run: Run, config: Config, dataset: Dataset, split: Split, count: Counting) -> tuple[Codes, Codes]:
+    """Encode the test images: codes of the queries and of the database, with their exact uncertainty."""
+    if not run.same_images(dataset, split):
+        log.warning("%s was trained on other image files of these names", run.path)
+    encode = _encode_features if config.network.freeze == "all" else _encode_images
+    reading = Reading.by(config, count)
+    codes = encode(run, config, dataset, split, reading)
+    if len(reading.bad):
+        log.warning(reading.bad.summary())
+    return codes
 
 
 def _saved_codes(run: Run) -> tuple[Codes, Codes] | None:
