@@ -177,7 +177,7 @@ def test_codes_and_identical_images_are_read_back(index):
 def test_levels_that_do_not_fit_are_refused(index):
     codes = graded_codes(np.random.default_rng(0).standard_normal((10, 20)))
     index.add(codes[:5])
-    with pytest.raises(InputError, match="holds codes with 1 sure bits per bit, got codes with 0"):
+    with pytest.raises(InputError, match=r"holds codes with 1 .* got codes with 0"):
         index.add(codes[5:].plain())
     other = Codes(codes.bits[5:], 20, None, codes.ids[5:], codes.levels[5:], codes.worth / 2)
     with pytest.raises(InputError, match="worth something else"):
