@@ -222,7 +222,7 @@ def test_a_wrong_training_is_one_sentence(bad_folders, monkeypatch, arguments, s
     ("index {run} one --out {index}", "holds an index already: make it anew by --replace, or give another --out"),
     ("encode {run} one --out {index}", "holds an index already: make it anew by --replace, or give another --out"),
     ("evaluate", "give a run, or both --query and --database"),
-    ("evaluate {run} --ties random", "ties must be 'expected' or 'index-order', got 'random'"),
+    ("evaluate {run} --ties random", "ties must be 'expected', 'index-order' or 'as-searched', got 'random'"),
     ("evaluate empty", "empty holds no run"),
     ("evaluate {run} --data one", "needs two or more"),
 ])  # fmt: skip

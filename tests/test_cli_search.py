@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dmuh.index.shuffle import shuffled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -21,6 +20,7 @@ from dmuh.documents import read_document, write_document
 from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
 from dmuh.encoder.matching import likely, match_of, turning_over
 from dmuh.index import HammingIndex
+from dmuh.index.shuffle import shuffled
 from graded import calibration_card, graded_codes
 
 
