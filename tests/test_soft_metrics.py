@@ -189,20 +189,3 @@ def test_a_radius_is_in_bits_that_are_expected_to_differ():
     half = Codes.from_outputs([[1.0, 1.0, 1.0]], [[0.5, 0.5, 0.0]])  # 1, 2 and 2 bits
     found = [evaluate(half, database, [[1, 0]], labels, radius=radius) for radius in (1, 2)]
     assert [one.precision_within_radius for one in found] == pytest.approx([1, 2 / 3])
-
-
-def mixed(number):
-    """The key of an id, by Python's own whole numbers."""
-    x = number % 2**64
-    x ^= x >> 32
-    x = x * 0x9E3779B97F4A7C15 % 2**64
-    x ^= x >> 29
-    x = x * 0xBF58476D1CE4E5B9 % 2**64
-    return x ^ x >> 32
-
-
-def test_keys_of_ids_are_the_fixed_mix_and_never_meet():
-    ids = np.array([0, 1, 2, -1, 2**63 - 1, -(2**63), 12_345_678_901])
-    assert shuffled(ids).tolist() == [mixed(int(one)) for one in ids]
-    assert shuffled(ids).dtype == np.uint64
-    assert len(np.unique(shuffled(np.arange(-50_000, 50_000)))) == 100_000

@@ -50,6 +50,12 @@ def shown(distances: NDArray[Any]) -> NDArray[np.float32]:
     return (distances / np.float32(2 * UNITS)).astype(np.float32)
 
 
+def reach(radius: float, n_bits: int) -> int:
+    """Return the largest sum of whole units that is shown as at most the radius, of codes of a length."""
+    sums = shown(np.arange(2 * UNITS * n_bits + 1))
+    return int(np.searchsorted(sums, np.float32(radius), side="right")) - 1
+
+
 def distance_text(distance: float) -> str:
     """Return a distance as it is shown: an expected number of differing bits as 3.4, a Hamming distance as 3."""
     return str(distance) if isinstance(distance, int) else f"{distance:.1f}"
