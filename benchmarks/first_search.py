@@ -36,8 +36,9 @@ def prepared(folder: Path, sizes: list[int]) -> None:
     Image.fromarray(np.asarray(digits.images[0])).save(folder / "query.png")
     digest, rng = Hasher.load(folder / "model").digest, np.random.default_rng(0)
     for n in sizes:
-        bits = random_codes(n, 32, rng).bits
-        codes = Codes(bits, 32, rng.random((n, 32), np.float32))
+        bits, levels = (random_codes(n, 32, rng).bits for _ in range(2))
+        worth, contents = np.array([[0.3, 0.9]] * 32, np.float32), rng.integers(-(2**63), 2**63 - 1, n)
+        codes = Codes(bits, 32, levels=levels[:, None], worth=worth, contents=contents)
         paths = (f"photos/{row % 365:03}/IMG_{row:07}.jpg" for row in range(n))
         items = (Item(row, path, [f"label {row % 50}"], 0.25) for row, path in enumerate(paths))
         collection = Collection(folder / str(n))

@@ -28,16 +28,19 @@ def main(epochs: int = 30, folder: Path = Path("runs/quickstart")) -> None:
     database_codes = hasher.encode(digits.take(database), ids=database)
     print(query_codes, database_codes)
 
-    # 4. An exact index: nearest codes by Hamming distance, ties by id.
+    # 4. An exact index: nearest codes by the number of bits that are expected to differ, given how sure each bit is.
     index = dmuh.HammingIndex().add(database_codes)
     matches = index.search(query_codes[:3], k=5)
     for asked, distances, ids in zip(query[:3], matches.distances, matches.ids, strict=True):
-        print(f"a {digits.label_text(asked)} finds {[digits.label_text(i) for i in ids]} at {distances.tolist()}")
+        found = [f"{digits.label_text(i)} at {away:.1f}" for i, away in zip(ids, distances, strict=True)]
+        print(f"a {digits.label_text(asked)} finds {', '.join(found)}")
 
-    # 5. Which bits and images is the network unsure of?
+    # 5. Which images is the network unsure of? An image's uncertainty is the share of its bits that may turn over.
     unsure = query_codes.image_uncertainty
     assert unsure is not None
-    print(f"least certain query: image {query[unsure.argmax()]}, a {digits.label_text(query[unsure.argmax()])}")
+    least = int(unsure.argmax())
+    print(f"least certain query: image {query[least]}, a {digits.label_text(query[least])}, about "
+          f"{unsure[least] * hasher.n_bits:.1f} of {hasher.n_bits} bits may turn over")  # fmt: skip
 
     # 6. Exact figures, with named rules for ties and cut-offs. These images include those that were trained on:
     #    the honest test of a run is `dmuh evaluate`, which keeps to the split it was trained with.

@@ -99,4 +99,8 @@ def test_the_index_command_takes_them_where_that_pays(trained, photos, tmp_path,
     result = dmuh("index", trained.path, photos, "--out", tmp_path / "index")
     assert ("images are in the cache" in result.stderr) == (least == 5)
     codes = Collection(tmp_path / "index").load_codes()
-    assert same(codes, Hasher.load(trained.path).encode(load_images([photos]).images))
+    assert codes == Hasher.load(trained.path).encode(load_images([photos]).images).stored()
+    surer = ["index", trained.path, photos, "--sure", 2, "--replace", "--out", tmp_path / "index"]
+    assert ("images are in the cache" in dmuh(*surer).stderr) == (least == 5)
+    codes = Collection(tmp_path / "index").load_codes()
+    assert codes == Hasher.load(trained.path).encode(load_images([photos]).images, sure=2).stored()

@@ -219,3 +219,11 @@ def test_every_method_has_a_probability(digits, tmp_path, method):
 def test_the_copy_cannot_be_asked_where_there_is_none(method, words):
     with pytest.raises(ConfigError, match=f"{method} has no copy of its own: uncertainty must be {words}"):
         configure({"method": method, "uncertainty": "copy"})
+
+
+def test_points_of_a_curve_that_are_close_come_back_apart():
+    """Numbers of a source may all be tiny: shortened to six digits, points would fall together."""
+    curve = Curve(np.array([1e-8, 3e-8, 0.1]), np.array([0.5, 0.25, 0.0]))
+    back = Curve.from_dict(json.loads(json.dumps(curve.to_dict())))
+    assert back.at.tolist() == curve.at.tolist()
+    assert back(2e-8) == pytest.approx(0.375)

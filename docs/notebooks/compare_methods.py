@@ -66,4 +66,5 @@ hashing = dmuh.Hashing("sdh", n_bits=48).fit(X_train, y_train)
 index = dmuh.HammingIndex().add(hashing.codes(X_database))
 matches = index.search(hashing.codes(X_query[:5]), k=8)
 for label, ids, distances in zip(y_query, matches.ids, matches.distances, strict=False):
-    print(f"a {label} finds {y_database[ids].tolist()} at distances {distances.tolist()}")
+    away = ", ".join(f"{distance:.1f}" for distance in distances)
+    print(f"a {label} finds {y_database[ids].tolist()}, of which {away} bits are expected to differ")

@@ -40,7 +40,8 @@ sorted(file.name for file in run.path.iterdir())
 # %% [markdown]
 # ## Encode and index
 #
-# The trained network gives images their codes: 48 bits each, packed into 6 bytes, with the uncertainty of every bit.
+# The trained network gives images their codes: 48 bits each, packed into 6 bytes, with the probability that each turns
+# over.
 
 # %%
 hasher = dmuh.Hasher.load(root / "run")
@@ -60,8 +61,8 @@ matches = index.search(hasher.encode(queries), k=5)
 dmuh.show_matches(matches, images, queries)
 
 # %% [markdown]
-# The index is exact: `matches` are the five nearest of all codes, equal distances in the order of their ids. It can be
-# saved as one file, and opens without being read whole.
+# Distances are the number of bits that are expected to differ, given how sure each is. The index is exact: `matches`
+# are the five nearest of all codes. It can be saved as one file, and opens without being read whole.
 
 # %%
 index.save(root / "photos.safetensors")

@@ -33,8 +33,8 @@ class Curve:
         return np.interp(np.asarray(values, np.float64), self.at, self.probability)
 
     def to_dict(self) -> dict[str, list[float]]:
-        """Return plain values for JSON."""
-        return {"at": self.at.round(6).tolist(), "probability": self.probability.round(6).tolist()}
+        """Return plain values for JSON; points that are close to each other stay apart."""
+        return {"at": self.at.tolist(), "probability": self.probability.round(6).tolist()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Curve":
