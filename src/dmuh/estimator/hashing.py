@@ -142,7 +142,8 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         >>> dmuh.HammingIndex().add(codes).search(codes[:1], k=1).ids
         array([[0]])
         """
-        return self.calibration_.codes(self._run(X))
+        results = self._run(X)
+        return self.calibration_.codes(results)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the MAP of features (n, n_features) that search the training data by their codes, 0 to 1.
