@@ -12,6 +12,7 @@ from dmuh.catalogue import Catalogue
 from dmuh.codes import Codes
 from dmuh.errors import EngineError, FormatError, RequestError
 from dmuh.index import Matches, MilvusIndex
+from dmuh.index.soft import Ranking
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +53,11 @@ class MilvusMirror:
         self._n -= len(ids)
         self._change(lambda: self._index.remove(ids))
 
-    def search(self, queries: Codes, k: int) -> Matches:
-        """Return the k nearest codes of each query, nearest first, ties by id."""
+    def search(self, queries: Codes, k: int, *, ranking: Ranking | None = None) -> Matches:
+        """Return the k nearest codes of each query, nearest first, as `MilvusIndex.search` does."""
         try:
             self._catch_up()
-            return self._index.search(queries, k)
+            return self._index.search(queries, k, ranking=ranking)
         except EngineError as error:
             log.warning("%s", error)
             raise RequestError(503, "the engine that searches does not answer: try again in a moment") from error
