@@ -1,0 +1,49 @@
+"""What a distance means, in words: how likely an answer shares a label with the query, and how sure a query's bits are."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dmuh.encoder.calibration import Calibration
+
+Likely = Literal["very likely", "maybe", "unlikely"]
+
+VERY_LIKELY, MAYBE = 0.8, 0.4  # probabilities from which on an answer is called so
+
+
+def likely(probability: float) -> Likely:
+    """Return the word for a probability that two images share a label.
+
+    >>> from dmuh.encoder.matching import likely
+    >>> likely(0.93), likely(0.5), likely(0.1)
+    ('very likely', 'maybe', 'unlikely')
+    """
+    if probability >= VERY_LIKELY:
+        return "very likely"
+    return "maybe" if probability >= MAYBE else "unlikely"
+
+
+def match_of(calibration: Calibration, ranking: str, distances: ArrayLike) -> NDArray[np.float64] | None:
+    """Return the probability that images at these distances share a label, in their shape; None if it is not known.
+
+    ranking  hamming, or soft: what the distances are
+
+    >>> from dmuh.encoder.matching import match_of
+    >>> hasher = dmuh.Hasher.load(run)
+    >>> near, far = match_of(hasher.calibration, "soft", [0.5, 9.5])
+    >>> bool(near > far)
+    True
+    """
+    curve = calibration.match.get(ranking)
+    return None if curve is None else curve(distances)
+
+
+def turning_over(uncertainty: float, n_bits: int) -> str:
+    """Return how many bits of an image are expected to turn over, as text, from the share of its bits that is.
+
+    >>> from dmuh.encoder.matching import turning_over
+    >>> turning_over(0.072, 32)
+    'about 2.3 of 32 bits may turn over'
+    """
+    return f"about {uncertainty * n_bits:.1f} of {n_bits} bits may turn over"
