@@ -43,9 +43,7 @@ def client_of(
                 whole.close()
 
 
-def add_new(
-    catalogue: Catalogue, root: Path, hasher: Hasher, sure: int | None = None
-) -> tuple[list[str], BadImages]:
+def add_new(catalogue: Catalogue, root: Path, hasher: Hasher, sure: int | None = None) -> tuple[list[str], BadImages]:
     """Bring a catalogue up to date with a folder; return the paths of the new images, and those that are broken."""
     reading = Reading(on_bad_image="skip")
     new = remove_outdated(catalogue, root)

@@ -83,7 +83,8 @@ def test_codes_come_back_with_their_levels(tmp_path, n_bits, sure):
 
 def test_codes_of_other_levels_are_refused(catalogue):
     for sure in (None, 0, 2):
-        with pytest.raises(DataError, match=f"codes with 1 sure bits per bit, got codes with {sure or 0}: give --sure 1"):
+        said = f"codes with 1 sure bits per bit, got codes with {sure or 0}: give --sure 1, or another --state"
+        with pytest.raises(DataError, match=said):
             catalogue.add([Entry("new.png")], make_codes(1, sure=sure))
     other = make_codes(1)
     other = Codes(other.bits, 12, levels=other.levels, worth=other.worth / 2)

@@ -110,7 +110,7 @@ def test_upload_click_filter_and_delete(own_page, own_server, folder):
     apart = [float(text.split()[0]) for text in texts(page, "#results .fact") if text.endswith(" apart")]
     assert len(apart) == 19
     assert apart == sorted(apart)
-    assert {text for text in texts(page, "#results .likely")} <= {"the same image", "very likely", "maybe", "unlikely"}
+    assert set(texts(page, "#results .likely")) <= {"the same image", "very likely", "maybe", "unlikely"}
     said = page.locator("#results .from").nth(1).get_attribute("aria-label")
     assert re.search(r"^Search from image \d+, \w+, (very likely|maybe|unlikely), [\d.]+ bits? apart, less sure", said)
 
@@ -164,9 +164,7 @@ def test_the_code_is_drawn_and_how_sure_its_bits_are_is_seen(page, server):
     bits, unsure = page.locator("#code .bit").all(), image["bit_uncertainty"]
     assert "".join("1" if "one" in bit.get_attribute("class") else "0" for bit in bits) == image["bits"]
     for n, bit in enumerate(bits):
-        assert bit.get_attribute("title") == (
-            f"bit {n + 1} is {image['bits'][n]}, turns over in {in_cases(unsure[n])}"
-        )
+        assert bit.get_attribute("title") == f"bit {n + 1} is {image['bits'][n]}, turns over in {in_cases(unsure[n])}"
     drawn = "bit => [bit.lastChild.getBoundingClientRect().height, getComputedStyle(bit.firstChild).borderTopColor]"
     heights, shades = zip(*(bit.evaluate(drawn) for bit in bits), strict=True)
     assert list(heights) == pytest.approx([24 * p for p in unsure], abs=0.1)
@@ -176,9 +174,7 @@ def test_the_code_is_drawn_and_how_sure_its_bits_are_is_seen(page, server):
     assert lightness[0] < lightness[-1]
     least = max(range(20), key=lambda n: unsure[n])
     label = page.get_attribute("#code", "aria-label")
-    assert label == (
-        f"Code {image['bits']}; the least sure, bit {least + 1}, turns over in {in_cases(unsure[least])}"
-    )
+    assert label == f"Code {image['bits']}; the least sure, bit {least + 1}, turns over in {in_cases(unsure[least])}"
     facts = page.inner_text("#query-facts")
     assert f"About {20 * image['uncertainty']:.1f} of 20 bits may turn over, more than for 99% of the" in facts
 

@@ -194,11 +194,9 @@ class Catalogue(Database):
 
     def identical(self, contents: int, label: str | None = None) -> list[int]:
         """Return the ids of up to `MOST_IDENTICAL` images, or of those with a label, that have these contents."""
-        query, values = "SELECT id FROM codes WHERE contents = ?", (contents,)
-        if label is not None:
-            query += " AND EXISTS (SELECT 1 FROM labels WHERE label = ? AND labels.id = codes.id)"
-            values = (contents, label)
-        return [id_ for (id_,) in self._read(f"{query} LIMIT {MOST_IDENTICAL}", values)]
+        labelled = "" if label is None else "AND EXISTS (SELECT 1 FROM labels WHERE label = ? AND labels.id = codes.id)"
+        query = f"SELECT id FROM codes WHERE contents = ? {labelled} LIMIT {MOST_IDENTICAL}"
+        return [id_ for (id_,) in self._read(query, (contents,) if label is None else (contents, label))]
 
     def codes(self, label: str | None = None) -> Codes:
         """Return the codes of all images, or of those with a label, with their levels, by id."""

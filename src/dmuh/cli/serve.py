@@ -231,7 +231,9 @@ def _service(
     if not hasher.takes_images:
         raise ConfigError(f"{model} takes feature vectors, and only images can be served")
     if sure and sure not in hasher.calibration.grades:
-        raise ConfigError(f"{model} was never calibrated, so its codes have no sure bits, got --sure {sure}: train again")
+        raise ConfigError(
+            f"{model} has no sure bits, as earlier versions trained it, got --sure {sure}: train it again"
+        )
     folder = StateFolder(state or index or cast(Path, images) / ".dmuh")
     if images is not None:
         folder.check_apart(images)

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.catalogue import Row
 from dmuh.codes import Codes
+from dmuh.encoder.matching import likely
 
-VERY_LIKELY, MAYBE = 0.8, 0.4  # from which probability of sharing a label a match is called so
 _DIGITS = 10_000  # probabilities and distances are rounded to four places
 _NUMBERS = [f"{n / _DIGITS:g}" for n in range(_DIGITS + 1)]
 _BYTES = [f"{byte:08b}"[::-1] for byte in range(256)]  # bit 0 first, as in Codes
@@ -56,15 +57,11 @@ class CodeWriter:
 
 def match_json(distance: float, hamming: int, match: float | None, *, identical: bool) -> str:
     """Return the members of a match beside those of its image; distance and probability are rounded already."""
-    if match is None:
-        likely = '"match":null,"likely":null'
-    else:
-        words = "very likely" if match >= VERY_LIKELY else "maybe" if match >= MAYBE else "unlikely"
-        likely = f'"match":{match},"likely":"{words}"'
-    return f'"distance":{distance},"hamming":{hamming},{likely},"identical":{"true" if identical else "false"}'
+    said = '"match":null,"likely":null' if match is None else f'"match":{match},"likely":"{likely(match)}"'
+    return f'"distance":{distance},"hamming":{hamming},{said},"identical":{"true" if identical else "false"}'
 
 
-def rounded(numbers: NDArray[np.floating]) -> NDArray[np.float64]:
+def rounded(numbers: NDArray[Any]) -> NDArray[np.float64]:
     """Return numbers as answers show them."""
     result: NDArray[np.float64] = np.rint(numbers.astype(np.float64) * _DIGITS) / _DIGITS
     return result

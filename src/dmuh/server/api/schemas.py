@@ -1,10 +1,11 @@
 """Parameters and answers of the API, for its OpenAPI description; json_answers.py writes the answers themselves."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Header, Path, Query
 from pydantic import BaseModel, Field
 
+from dmuh.encoder.matching import Likely
 from dmuh.index.soft import Ranking
 
 MOST_K, MOST_LISTED = 1000, 200
@@ -95,7 +96,7 @@ class Match(Image):
         "null if it is not known.",
         examples=[0.87],
     )
-    likely: Literal["very likely", "maybe", "unlikely"] | None = Field(
+    likely: Likely | None = Field(
         description="The same in words: from 0.8, from 0.4, and below.", examples=["very likely"]
     )
     identical: bool = Field(description="Whether it is the same image as the query.", examples=[False])
