@@ -1,5 +1,4 @@
 import copy
-import dataclasses
 import pickle
 import sys
 
@@ -23,8 +22,17 @@ outputs_of_any_width = st.sampled_from(WIDTHS).flatmap(
 
 def codes(n=4, n_bits=12, *, uncertainty=True, ids=None):
     rng = np.random.default_rng(0)
-    unsure = rng.random((n, n_bits), np.float32) if uncertainty else None
+    unsure = rng.random((n, n_bits), np.float32) / 2 if uncertainty else None
     return Codes.from_outputs(rng.standard_normal((n, n_bits)), unsure, ids)
+
+
+def graded(n=4, n_bits=12, sure=1, ids=None):
+    """Codes with levels, digests and their exact uncertainty."""
+    rng = np.random.default_rng(1)
+    thresholds = -np.sort(-rng.random((n_bits, 2**sure - 1), np.float32) / 2, axis=1)
+    worth = np.sort(rng.random((n_bits, 2**sure), np.float32), axis=1)
+    made = codes(n, n_bits, ids=ids)
+    return made.graded(thresholds, worth).with_contents(rng.standard_normal((n, n_bits)).astype(np.float32))
 
 
 def assert_same(a, b):
@@ -34,6 +42,10 @@ def assert_same(a, b):
     assert (a.uncertainty is None) == (b.uncertainty is None)
     if a.uncertainty is not None:
         np.testing.assert_array_equal(a.uncertainty, b.uncertainty)
+    assert a.sure == b.sure
+    np.testing.assert_array_equal(a.level(), b.level())
+    for name in ("worth", "contents"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
 
 
 @given(outputs=outputs_of_any_width)
@@ -92,12 +104,15 @@ def test_the_uncertainty_of_an_image_is_the_mean_over_its_bits(with_uncertainty)
     ids=["slice", "reversed", "list", "positions", "mask", "none"],
 )
 def test_indexing_keeps_each_codes_id_and_uncertainty(rows, wanted):
-    whole = codes(4, ids=[40, 10, 30, 20])
+    whole = graded(4, ids=[40, 10, 30, 20])
     part = whole[rows]
     assert len(part) == len(wanted)
     np.testing.assert_array_equal(part.bits, whole.bits[wanted])
     np.testing.assert_array_equal(part.ids, whole.ids[wanted])
     np.testing.assert_array_equal(part.uncertainty, whole.uncertainty[wanted])
+    np.testing.assert_array_equal(part.level(), whole.level()[wanted])
+    np.testing.assert_array_equal(part.contents, whole.contents[wanted])
+    assert part.worth is whole.worth
 
 
 def test_repr_says_how_many_codes_of_what_there_are():
@@ -106,6 +121,7 @@ def test_repr_says_how_many_codes_of_what_there_are():
     assert repr(rows[:3]) == "Codes(3 × 12 bits: 010f, ab02, 0000)"
     assert repr(rows[:0]) == "Codes(0 × 12 bits)"
     assert repr(codes(1)).startswith("Codes(1 × 12 bits, with uncertainty: ")
+    assert repr(graded(1, sure=2)).startswith("Codes(1 × 12 bits, each with 2 of sureness: ")
 
 
 def test_one_position_gives_codes_of_length_one():
@@ -141,7 +157,12 @@ def test_codes_are_equal_if_bits_ids_and_uncertainty_are():
     assert whole != codes(3, uncertainty=False)
     assert whole != codes(3, ids=[0, 1, 3])
     assert whole != whole[:2]
-    assert whole != Codes(whole.bits, 11 + 1, whole.uncertainty + 1, whole.ids)
+    assert whole != Codes(whole.bits, 11 + 1, whole.uncertainty / 2, whole.ids)
+    assert graded() == graded()
+    assert graded() != whole
+    assert graded() != graded().stored()
+    assert graded(sure=2) != graded(sure=1)
+    assert graded().with_contents(np.zeros((4, 12), np.float32)) != graded()
     assert Codes(np.zeros((1, 1), np.uint8), 7) != Codes(np.zeros((1, 1), np.uint8), 8)
     assert whole != "codes"
     with pytest.raises(TypeError, match="unhashable"):
@@ -149,7 +170,7 @@ def test_codes_are_equal_if_bits_ids_and_uncertainty_are():
 
 
 def test_codes_are_pickled_and_copied():
-    whole = codes(3, ids=[4, 6, 8])
+    whole = graded(3, ids=[4, 6, 8])
     for made in (pickle.loads(pickle.dumps(whole)), copy.copy(whole), copy.deepcopy(whole)):
         assert_same(made, whole)
     assert copy.deepcopy(whole).bits is not whole.bits
@@ -172,14 +193,22 @@ def test_without_pandas_a_table_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("memory_map", [False, True])
-@pytest.mark.parametrize("uncertainty", [False, True])
+@pytest.mark.parametrize("known", ["nothing", "uncertainty", "1 level", "2 levels", "stored"])
 @pytest.mark.parametrize("n_bits", WIDTHS)
 @pytest.mark.parametrize("n", [0, 5])
-def test_codes_come_back_from_their_file(tmp_path, n, n_bits, uncertainty, memory_map):
-    made = codes(n, n_bits, uncertainty=uncertainty, ids=np.arange(n)[::-1] - 2)
+def test_codes_come_back_from_their_file(tmp_path, n, n_bits, known, memory_map):
+    ids = np.arange(n)[::-1] - 2
+    made = {
+        "nothing": lambda: codes(n, n_bits, uncertainty=False, ids=ids),
+        "uncertainty": lambda: codes(n, n_bits, ids=ids),
+        "1 level": lambda: graded(n, n_bits, 1, ids),
+        "2 levels": lambda: graded(n, n_bits, 2, ids),
+        "stored": lambda: graded(n, n_bits, 2, ids).stored(),
+    }[known]()
     made.save(tmp_path / "codes.safetensors")
     back = Codes.load(str(tmp_path / "codes.safetensors"), memory_map=memory_map)
     assert_same(back, made)
+    assert back == made
     assert back.bits.flags.writeable != memory_map
 
 
@@ -200,8 +229,8 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         (np.ones((2, 3)), {"ids": [1, 1]}, "unique"),
         (np.ones((2, 3)), {"ids": [1, 2, 3]}, "got 3 for 2 codes"),
         (np.ones((2, 3)), {"ids": [[1], [2]]}, r"ids must have 1 dimensions, got shape \(2, 1\)"),
-        (np.ones((2, 3)), {"uncertainty": np.ones((2, 2))}, r"shape \(2, 3\), got \(2, 2\)"),
-        (np.ones((2, 3)), {"uncertainty": np.ones(2)}, "uncertainty must have 2 dimensions"),
+        (np.ones((2, 3)), {"uncertainty": np.zeros((2, 2))}, r"shape \(2, 3\), got \(2, 2\)"),
+        (np.ones((2, 3)), {"uncertainty": np.zeros(2)}, "uncertainty must have 2 dimensions"),
         (np.ones((1, 3)), {"ids": np.array([2**63], np.uint64)}, "ids"),
     ],
 )
@@ -247,7 +276,78 @@ def test_the_highest_used_bit_is_no_padding():
 
 def test_uncertainty_of_the_wrong_element_type_is_refused():
     with pytest.raises(DtypeError, match="uncertainty must be float32, got float64"):
-        dataclasses.replace(codes(), uncertainty=np.zeros((4, 12)))
+        Codes(codes().bits, 12, uncertainty=np.zeros((4, 12)))
+
+
+@given(n_bits=st.sampled_from(WIDTHS), sure=st.sampled_from([1, 2]), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=30)
+def test_a_bits_level_is_how_many_thresholds_its_uncertainty_is_below(n_bits, sure, seed):
+    rng = np.random.default_rng(seed)
+    unsure = rng.choice(np.linspace(0, 0.5, 6, dtype=np.float32), (3, n_bits))  # with values at the thresholds
+    thresholds = -np.sort(-rng.choice(np.linspace(0, 0.5, 6, dtype=np.float32), (n_bits, 2**sure - 1)), axis=1)
+    worth = np.sort(rng.random((n_bits, 2**sure), np.float32), axis=1)
+    made = Codes.from_outputs(rng.standard_normal((3, n_bits)), unsure).graded(thresholds, worth)
+    assert made.levels.shape == (3, sure, (n_bits + 7) // 8)
+    np.testing.assert_array_equal(made.uncertainty, unsure)
+    kept = made.stored()
+    for row in range(3):
+        for bit in range(n_bits):
+            level = sum(unsure[row, bit] < threshold for threshold in thresholds[bit])
+            assert made.level()[row, bit] == level
+            planes = [int(kept.levels[row, plane, bit // 8]) >> (bit % 8) & 1 for plane in range(sure)]
+            assert sum(one << plane for plane, one in enumerate(planes)) == level
+            assert kept.uncertainty[row, bit] == pytest.approx((1 - worth[bit, level]) / 2, abs=1e-7)
+    np.testing.assert_allclose(kept.image_uncertainty, kept.uncertainty.mean(axis=1), rtol=1e-5)
+
+
+def test_parts_are_put_together():
+    whole = graded(5, sure=2)
+    assert Codes.concatenated([whole[:2], whole[2:2], whole[2:]]) == whole
+    assert Codes.concatenated([whole[:2], whole[2:].stored()]) == whole.stored()
+    assert Codes.concatenated([whole[:1].plain(), whole[1:].plain()]) == whole.plain()
+    for other in (graded(1, sure=1, ids=[9]), codes(1, ids=[9]), codes(1, 11, ids=[9])):
+        with pytest.raises(InputError, match="of different models"):
+            Codes.concatenated([whole, other])
+
+
+def test_what_is_known_of_codes_can_be_left_out():
+    whole = graded(sure=2)
+    assert whole.knows_uncertainty
+    assert not whole.plain().knows_uncertainty
+    assert whole.plain().level().tolist() == np.zeros((4, 12), int).tolist()
+    assert codes().stored() == codes()
+    with pytest.raises(InputError, match="graded by their exact uncertainty"):
+        whole.stored().graded(np.zeros((12, 1), np.float32), np.zeros((12, 2), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"levels": None}, "levels and worth come together"),
+        ({"worth": None}, "levels and worth come together"),
+        ({"levels": np.zeros((4, 3, 2), np.uint8)}, "levels must have shape"),
+        ({"levels": np.zeros((3, 1, 2), np.uint8)}, "levels must have shape"),
+        ({"levels": np.full((4, 1, 2), 16, np.uint8)}, "levels has ones beyond bit 12"),
+        ({"worth": np.zeros((12, 4), np.float32)}, r"worth must have shape \(12, 2\)"),
+        ({"worth": np.tile(np.float32([0.9, 0.1]), (12, 1))}, "must not fall"),
+        ({"worth": np.full((12, 2), 1.5, np.float32)}, "from 0 to 1"),
+        ({"contents": np.zeros(3, np.int64)}, "contents must have one entry per code, got 3 for 4 codes"),
+        ({"uncertainty": np.full((4, 12), 0.6, np.float32)}, "uncertainty must be from 0 to 0.5, got numbers from 0.6"),
+        ({"uncertainty": np.full((4, 12), np.nan, np.float32)}, "uncertainty must be from 0 to 0.5"),
+    ],
+)
+def test_levels_that_do_not_fit_are_refused(change, words):
+    made = graded()
+    given = {"levels": made.levels, "worth": made.worth, "contents": made.contents, **change}
+    with pytest.raises(InputError, match=words):
+        Codes(made.bits, 12, **given)
+
+
+def test_codes_of_version_1_open_without_their_uncertainty_which_was_no_probability(tmp_path):
+    made = codes(3)
+    arrays = {"bits": made.bits, "ids": made.ids, "uncertainty": np.full((3, 12), 7, np.float32)}
+    save_arrays(tmp_path / "codes", "dmuh codes", 1, arrays, {"n_bits": 12, "of": ""})
+    assert Codes.load(tmp_path / "codes") == made.plain()
 
 
 def test_less_certain_than_is_the_share_of_images_below():
@@ -274,7 +374,9 @@ def test_codes_of_something_else_and_crafted_ones_are_refused(tmp_path):
         ({"bits": bits, "ids": ids}, {"n_bits": 200}),
         ({"bits": bits, "ids": ids[:1]}, {"n_bits": 2}),
         ({"bits": bits, "ids": ids, "uncertainty": np.zeros((2, 9), np.float32)}, {"n_bits": 2}),
+        ({"bits": bits, "ids": ids, "levels": np.zeros((2, 1, 1), np.uint8)}, {"n_bits": 2}),
+        ({"bits": bits, "ids": ids, "contents": np.zeros(1, np.int64)}, {"n_bits": 2}),
     ):
-        save_arrays(tmp_path / "crafted", "dmuh codes", 1, arrays, about)
+        save_arrays(tmp_path / "crafted", "dmuh codes", 2, arrays, about)
         with pytest.raises(FormatError, match="does not hold codes as this dmuh writes them"):
             Codes.load(tmp_path / "crafted")

@@ -19,7 +19,9 @@ from dmuh.index.bits import distances_to
 from dmuh.index.grouping import group, in_key_order
 from dmuh.index.kernel_use import KernelUse, only
 from dmuh.machine import may_have_gpu
+from rankings import graded
 
+TIES = ["expected", "index-order", "as-searched"]
 LENGTHS = [1, 12, 32, 33, 63, 64, 65, 128]
 WORDS = np.dtype(np.uint32)
 rehearsed: list[str] = []
@@ -95,17 +97,35 @@ def test_both_find_the_same(case, k, radius, share):
     assert same(*both(work))
 
 
-@given(cases(), st.sampled_from(["expected", "index-order"]), st.sampled_from(["retrieved", "relevant"]),
-       st.sampled_from([None, 1, 20, 299]))  # fmt: skip
-@settings(max_examples=100)
-def test_both_measure_the_same(case, ties, denominator, topk):
-    database, queries, labels, query_labels, _ = case
+@given(cases(), st.sampled_from(TIES), st.sampled_from(["retrieved", "relevant"]), st.sampled_from([None, 1, 20, 299]),
+       st.sampled_from(["hamming", "soft"]), st.integers(0, 2))  # fmt: skip
+@settings(max_examples=200)
+def test_both_measure_the_same(case, ties, denominator, topk, ranking, sure):
+    database, queries, labels, query_labels, rng = case
+    unsure = (rng.random((len(queries), queries.n_bits)) / 2).astype(np.float32)
+    data = Codes(queries.bits, queries.n_bits, unsure), graded(database, sure, rng), query_labels, labels
 
     def work():
-        metrics = evaluate(queries, database, query_labels, labels, topk, ties, denominator, ks=(1, 50, 3), radius=1)
+        metrics = evaluate(*data, topk, ties, denominator, ks=(1, 50, 3), radius=1, ranking=ranking)
         return tuple(vars(metrics).values())
 
     assert same(*both(work))
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("n_labels", [3, 90])  # few label sets, or one for nearly each image
+@pytest.mark.parametrize("distinct", [500, 70_000])
+@pytest.mark.parametrize(("n_bits", "sure"), [(12, 1), (48, 0), (48, 1), (70, 2)])
+def test_both_measure_the_same_in_databases_of_several_chunks(n_bits, sure, distinct, n_labels, ties):
+    n, rng = 70_000, np.random.default_rng(n_bits)
+    pool = graded(Codes.from_outputs(rng.standard_normal((distinct, n_bits))), sure, rng)
+    rows = rng.integers(0, distinct, n)
+    levels = None if pool.levels is None else pool.levels[rows]
+    database = Codes(pool.bits[rows], n_bits, None, rng.permutation(n), levels, pool.worth)
+    labels = (rng.random((n, n_labels)) < 0.2).astype(np.uint8)
+    query = Codes.from_outputs(rng.standard_normal((3, n_bits)), rng.random((3, n_bits)) / 2)
+    data = query, database, labels[:3], labels
+    assert same(*both(lambda: tuple(vars(evaluate(*data, topk=1000, ties=ties)).values())))
 
 
 @given(st.integers(0, 200), st.integers(1, 3), st.integers(1, 60), st.integers(0, 2**32))
@@ -205,7 +225,8 @@ index = HammingIndex.load(sys.argv[1])
 index.search(codes[:100], 10), index.within(codes[:100], 3)
 labels = np.eye(10, dtype=np.uint8)[np.arange(2000) % 10]
 for ties in ("expected", "index-order"):
-    evaluate(codes[:100], codes, labels[:100], labels, ties=ties)
+    for ranking in ("hamming", "soft"):
+        evaluate(codes[:100], codes, labels[:100], labels, ties=ties, ranking=ranking)
 print("numba" in sys.modules)
 """
     assert run(program, tmp_path / "index") == "False\n"
@@ -234,10 +255,10 @@ import numpy as np
 from dmuh import Codes, HammingIndex, evaluate
 from dmuh.index import hash_table, scan, segment, tables
 from dmuh.index.kernel_use import KERNELS, only
-from dmuh.metrics import kernels, pairs
+from dmuh.metrics import kernels, pairs, soft_kernels
 
 def compiled():
-    found = [value for module in (hash_table, scan, tables, kernels) for value in vars(module).values()]
+    found = [value for module in (hash_table, scan, tables, kernels, soft_kernels) for value in vars(module).values()]
     return {kernel.__name__: len(kernel.signatures) for kernel in found if hasattr(kernel, "signatures")}
 
 for rehearse in (KERNELS.rehearsals() | pairs.KERNELS.rehearsals()).values():
@@ -247,6 +268,9 @@ segment._LARGE, segment._SCANS_BEFORE_TABLES = 0, 1
 with only(compiled=True):
     for n_bits in (12, 32, 48, 64, 128):
         codes = Codes.from_outputs(rng.standard_normal((60, n_bits)).repeat(2, axis=0), ids=rng.permutation(120))
+        planes = np.packbits(rng.integers(0, 2, (120, 2, n_bits), np.uint8), axis=2, bitorder="little")
+        worth = np.ones((n_bits, 4), np.float32)
+        graded = [Codes(codes.bits, n_bits, levels=planes[:, :k], worth=worth[:, : 2**k]) for k in (1, 2)]
         index = HammingIndex().add(codes[:50]).add(codes[50:]).remove([7])
         index.save(sys.argv[1])
         for searched in (index, HammingIndex.load(sys.argv[1])):
@@ -256,9 +280,12 @@ with only(compiled=True):
         loaded.search(codes, 3)
         for labels in (np.eye(2, dtype=np.uint8)[np.arange(120) % 2], np.eye(120, dtype=np.uint8)):
             for ties in ("expected", "index-order"):
-                evaluate(codes[:20], codes, labels[:20], labels, ties=ties)
+                for database in (codes, *graded):
+                    for ranking in ("hamming", "soft"):
+                        evaluate(codes[:20], database, labels[:20], labels, ties=ties, ranking=ranking)
 entered = ("nearest", "count_within", "collect_within", "nearest_in_tables", "_hash", "order_by", "count_pairs",
-           "count_labelled_pairs", "rank_in_order")
+           "count_labelled_pairs", "rank_in_order", "count_soft_pairs", "count_soft_labelled_pairs",
+           "rank_softly_in_order")
 print(before == compiled(), all(before[name] for name in entered))
 """
     assert run(program, tmp_path / "index") == "True True\n"

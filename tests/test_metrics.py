@@ -274,7 +274,7 @@ def test_labels_may_be_any_whole_numbers(dtype):
         ),
         ({"query_labels": np.full((2, 2), 2)}, InputError, "0 and 1 only, got values from 2 to 2"),
         ({"database_labels": -np.ones((3, 2), int)}, InputError, "database_labels must hold 0 and 1 only"),
-        ({"ties": "random"}, InputError, "ties must be 'expected' or 'index-order', got 'random'"),
+        ({"ties": "random"}, InputError, "ties must be 'expected', 'index-order' or 'as-searched', got 'random'"),
         ({"denominator": "k"}, InputError, "denominator must be 'retrieved' or 'relevant', got 'k'"),
         ({"topk": 0}, InputError, "topk must be at least 1, got 0"),
         ({"ks": (5, 0)}, InputError, "ks must be at least 1, got 0"),

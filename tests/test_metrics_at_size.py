@@ -1,7 +1,5 @@
 """The compiled passes against slow oracles, over lengths, sizes, ties and label sets of every kind."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,34 +7,10 @@ from hypothesis import strategies as st
 
 from dmuh import Codes, evaluate
 from dmuh.index.grouping import group, in_key_order
+from rankings import slow_expected_ap
 from routes import route  # noqa: F401
 
 DENOMINATORS = ["retrieved", "relevant"]
-
-
-def slow_expected_ap(total, good, cut, denominator):
-    """The mean over all orders of ties, place by place, with exact binomials where the cut-off divides a tie."""
-    summed, before, good_before = 0.0, 0, 0
-    n_good = sum(good)
-
-    def share(t, r, taken):
-        places = range(1, taken + 1)
-        return sum(r / t * (good_before + 1 + (j - 1) * (r - 1) / max(t - 1, 1)) / (before + j) for j in places)
-
-    for t, r in zip(total, good, strict=True):
-        if before >= cut:
-            break
-        taken = min(t, cut - before)
-        if taken < t and denominator == "retrieved":
-            mean = 0.0
-            for x in range(max(0, taken - (t - r)), min(r, taken) + 1):
-                chance = math.comb(r, x) * math.comb(t - r, taken - x) / math.comb(t, taken)
-                inner = share(taken, x, taken) if x else 0.0
-                mean += chance * (summed + inner) / max(good_before + x, 1)
-            return mean
-        summed += share(t, r, taken) if r else 0.0
-        before, good_before = before + t, good_before + r
-    return summed / max(good_before if denominator == "retrieved" else min(n_good, cut), 1)
 
 
 def slow(query, database, query_labels, database_labels, topk, ties, denominator):

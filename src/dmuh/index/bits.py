@@ -20,10 +20,15 @@ def as_words(codes: Codes) -> Words:
 
     Padding bits are zero and do not change distances.
     """
-    kind = word_type(codes.n_bits)
-    n, width = codes.bits.shape
+    return packed_words(codes.bits, codes.n_bits)
+
+
+def packed_words(packed: NDArray[np.uint8], n_bits: int) -> Words:
+    """Return rows of `n_bits` packed bits (n, ceil(n_bits / 8)) as words, as `as_words` does those of codes."""
+    kind = word_type(n_bits)
+    n, width = packed.shape
     padded = np.zeros((n, -(-width // kind.itemsize) * kind.itemsize), np.uint8)
-    padded[:, :width] = codes.bits
+    padded[:, :width] = packed
     return np.ascontiguousarray(padded.view(kind.newbyteorder("<")).astype(kind, copy=False).T)
 
 

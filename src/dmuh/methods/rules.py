@@ -13,7 +13,7 @@ from dmuh.backbones.efficientnet_lite import EfficientNetLite0
 from dmuh.config import DataSettings, keys_of
 from dmuh.methods.base import Objective
 from dmuh.methods.shallow import ShallowMethod
-from dmuh.network import UNCERTAINTY_SOURCES, MomentumCopy
+from dmuh.network import MomentumCopy
 
 Method = type[Objective] | type[ShallowMethod]
 Settings = Mapping[str, Any]
@@ -54,17 +54,21 @@ def a_copy_that_encodes_must_be_kept(name: str, method: Method, values: Settings
     return None
 
 
+def uncertainty_by_a_copy_needs_one(name: str, method: Method, values: Settings) -> str | None:
+    """Refuse to read the uncertainty of codes from an averaged copy that nobody keeps."""
+    has_copy = "alpha" in keys_of(method.Options) or values.get("uncertainty_alpha") is not None
+    if values.get("uncertainty") != MomentumCopy.name or (has_copy and not issubclass(method, ShallowMethod)):
+        return None
+    remedy = "" if issubclass(method, ShallowMethod) else ", or give uncertainty_alpha"
+    return f"{name} has no copy of its own: uncertainty must be margin{remedy}"
+
+
 def a_second_copy_must_be_used(name: str, method: Method, values: Settings) -> str | None:
     """Refuse a second copy that neither gives the codes their uncertainty nor makes them."""
     del name, method
-    source = UNCERTAINTY_SOURCES.get(str(values.get("uncertainty")), MomentumCopy)  # unknown ones: `build` says so
-    used = source.is_copy or values.get("encoder") == "copy"
-    if values.get("uncertainty_alpha") is not None and not used:
-        return (
-            "uncertainty_alpha is of a copy that nothing uses: uncertainty or encoder must be copy, got "
-            f"{source.name} and network"
-        )
-    return None
+    if values.get("uncertainty_alpha") is None or "copy" in (values.get("uncertainty"), values.get("encoder")):
+        return None
+    return "uncertainty_alpha is of a copy that nothing uses: uncertainty or encoder must be copy"
 
 
 RULES: tuple[Rule, ...] = (
@@ -72,6 +76,7 @@ RULES: tuple[Rule, ...] = (
     a_kernel_needs_fixed_features,
     shallow_methods_keep_no_copy,
     a_copy_that_encodes_must_be_kept,
+    uncertainty_by_a_copy_needs_one,
     a_second_copy_must_be_used,
 )
 

@@ -1,10 +1,13 @@
-"""How good a ranking by Hamming distance is: MAP, precision and recall at k, precision–recall, hash lookup.
+"""How good a ranking is: MAP, precision and recall at k, precision–recall, hash lookup.
 
-With K bits there are only K + 1 distances, so most of a ranking is ties, and a figure means nothing until it says what
-order ties are in. Two rules have names:
+A ranking is by Hamming distance, or soft: by how many bits are expected to differ, given how sure each bit is.
+
+With K bits there are only K + 1 Hamming distances, so most of such a ranking is ties, and a figure means nothing until
+it says what order ties are in. Soft distances have fewer. Three rules have names:
 
     expected      the exact mean over all orders of the ties; needs only the counts per distance, no sorting
     index-order   ties in the order of the database, as a stable sort leaves them
+    as-searched   ties in the order in which a search shows them: by a fixed shuffle of the ids
 
 Two denominators of AP@k have names too: `retrieved` divides by the relevant items among the first k (the habit of the
 papers), `relevant` by min(R, k). Without a cut-off they are the same. A query with no relevant item counts as 0.
@@ -19,9 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from dmuh.codes import Codes
 from dmuh.errors import DtypeError, InputError
-from dmuh.metrics import expected, pairs
+from dmuh.index.shuffle import shuffled
+from dmuh.index.soft import UNITS, Ranking, choose_ranking
+from dmuh.metrics import pairs, soft
+from dmuh.metrics.figures import Figures, Rules
 
-Ties = Literal["expected", "index-order"]
+Ties = Literal["expected", "index-order", "as-searched"]
 Denominator = Literal["retrieved", "relevant"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,6 +60,7 @@ class Metrics:
     n_queries: int
     n_database: int
     n_bits: int
+    ranking: Ranking
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON.
@@ -83,45 +90,43 @@ def evaluate(
     denominator: Denominator = "retrieved",
     ks: Sequence[int] = (1, 5, 10, 50, 100, 500, 1000, 5000),
     radius: int = 2,
+    ranking: Ranking | None = None,
 ) -> Metrics:
     """Rank the database for each query and measure the ranking; two images are relevant when they share a label.
 
     Labels are 0/1 matrices (images, classes). `topk` cuts the ranking for MAP (None: all of it); `ks` are the cut-offs
-    of precision@k and recall@k, where a k beyond the database means all of it.
+    of precision@k and recall@k, where a k beyond the database means all of it. `radius` is that of the hash lookup, in
+    bits that differ, or are expected to.
+
+    `ranking` is hamming or soft; None means soft where it is known how sure the queries' bits are. How sure the bits of
+    the database are counts where it has levels.
 
     >>> database = dmuh.Codes.from_outputs([[1, 1, 1], [1, 1, -1], [-1, -1, -1]])
     >>> query = dmuh.Codes.from_outputs([[1, 1, 1]])
     >>> dmuh.evaluate(query, database, dmuh.one_hot([1]), dmuh.one_hot([0, 1, 1])).map  # relevant at ranks 2 and 3
     0.583...
+
+    Where the first two bits of a query are a toss of a coin, the third decides:
+
+    >>> unsure = dmuh.Codes.from_outputs([[-1, -1, 1]], uncertainty=[[0.5, 0.5, 0]])
+    >>> labels = dmuh.one_hot([0], 2), dmuh.one_hot([0, 1, 1])
+    >>> [dmuh.evaluate(unsure, database, *labels, ranking=ranking).map for ranking in ("hamming", "soft")]
+    [0.5, 1.0]
     """
     wanted, given = _checked_labels(query, database, query_labels, database_labels)
     _check_rules(topk, ties, denominator, ks, radius)
+    ranking = choose_ranking(ranking, query)
     n = len(database)
-    cut = n if topk is None else min(topk, n)
-    by_retrieved = denominator == "retrieved"
     curve = np.unique(np.geomspace(1, max(n, 1), _CURVE_POINTS).round().astype(np.int64))
-    ranks = np.minimum(np.concatenate([np.asarray(ks, np.int64), curve]), n)
-    if ties == "expected":
-        total, good = pairs.count(query, database, wanted, given)
-        average = expected.average_precision(total, good, cut, by_retrieved)
-        hit = expected.hits_at(total, good, ranks)
-    else:
-        total, good, average, hit = pairs.rank(query, database, wanted, given, cut, by_retrieved, ranks)
-    near, near_right = (counts[:, : radius + 1].sum(axis=1) for counts in (total, good))
-    n_relevant = good.sum(axis=1)
-
-    precision = _mean(hit / np.maximum(ranks, 1))
-    recall = _mean(hit / np.maximum(n_relevant, 1)[:, None])
-    n_ks = len(ks)
+    rules = Rules(
+        cut=n if topk is None else min(topk, n),
+        by_retrieved=denominator == "retrieved",
+        ranks=np.minimum(np.concatenate([np.asarray(ks, np.int64), curve]), n),
+        near=radius * (2 * UNITS if ranking == "soft" else 1),
+    )
+    found = _figures(query, database, wanted, given, ties, ranking, rules)
     return Metrics(
-        map=float(average.mean()) if len(average) else 0.0,
-        average_precision=average,
-        precision_at={int(k): float(value) for k, value in zip(ks, precision[:n_ks], strict=True)},
-        recall_at={int(k): float(value) for k, value in zip(ks, recall[:n_ks], strict=True)},
-        precision_recall=(recall[n_ks:], precision[n_ks:], curve),
-        precision_within_radius=float(_mean(near_right / np.maximum(near, 1))),
-        queries_without_match=int((near == 0).sum()),
-        queries_without_relevant=int((n_relevant == 0).sum()),
+        **_means(found, rules.ranks, ks, curve),
         radius=radius,
         topk=topk,
         ties=ties,
@@ -129,12 +134,43 @@ def evaluate(
         n_queries=len(query),
         n_database=n,
         n_bits=query.n_bits,
+        ranking=ranking,
     )
 
 
+def _figures(
+    query: Codes, database: Codes, wanted: NDArray[Any], given: NDArray[Any], ties: Ties, ranking: Ranking, rules: Rules
+) -> Figures:
+    """Return the figures of each query, with ties in the order of that name."""
+    database = database.stored() if database.levels is not None and ranking == "soft" else database.plain()
+    if ties == "as-searched":
+        order = np.argsort(shuffled(database.ids))
+        database, given = database[order], given[order]
+    if ranking == "soft":
+        return (soft.expect if ties == "expected" else soft.rank)(query, database, wanted, given, rules)
+    return (pairs.expect if ties == "expected" else pairs.rank)(query, database, wanted, given, rules)
+
+
+def _means(found: Figures, ranks: Ints, ks: Sequence[int], curve: Ints) -> dict[str, Any]:
+    """Return the means over all queries, by their names in Metrics; ranks are those of the ks, then of the curve."""
+    precision = _mean(found.hits / np.maximum(ranks, 1))
+    recall = _mean(found.hits / np.maximum(found.relevant, 1)[:, None])
+    n_ks = len(ks)
+    return {
+        "map": float(_mean(found.average)),
+        "average_precision": found.average,
+        "precision_at": {int(k): float(value) for k, value in zip(ks, precision[:n_ks], strict=True)},
+        "recall_at": {int(k): float(value) for k, value in zip(ks, recall[:n_ks], strict=True)},
+        "precision_recall": (recall[n_ks:], precision[n_ks:], curve),
+        "precision_within_radius": float(_mean(found.near_relevant / np.maximum(found.near, 1))),
+        "queries_without_match": int((found.near == 0).sum()),
+        "queries_without_relevant": int((found.relevant == 0).sum()),
+    }
+
+
 def _check_rules(topk: int | None, ties: str, denominator: str, ks: Sequence[int], radius: int) -> None:
-    if ties not in ("expected", "index-order"):
-        raise InputError(f"ties must be 'expected' or 'index-order', got {ties!r}")
+    if ties not in ("expected", "index-order", "as-searched"):
+        raise InputError(f"ties must be 'expected', 'index-order' or 'as-searched', got {ties!r}")
     if denominator not in ("retrieved", "relevant"):
         raise InputError(f"denominator must be 'retrieved' or 'relevant', got {denominator!r}")
     for name, low, values in (

@@ -7,8 +7,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def average_precision(total: Ints, good: Ints, cut: int, by_retrieved: bool) -> Floats:
-    """Average precision (queries,) in the mean over all orders of ties, from counts per distance (queries, K + 1).
+def harmonic_numbers(n: int) -> Floats:
+    """Return the first n harmonic numbers, and 0 before them (n + 1,)."""
+    return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
+
+
+def average_precision(total: Ints, good: Ints, cut: int, by_retrieved: bool, harmonic: Floats | None = None) -> Floats:
+    """Average precision (queries,) in the mean over all orders of ties, from counts per distance (queries, distances).
+
+    `harmonic` are the harmonic numbers up to the size of the database, for who calls this often.
 
     The j-th place of a group of t items, r of them relevant, behind T items of which R are relevant, is relevant with
     probability r/t; if so, (j-1)(r-1)/(t-1) relevant items of the group are expected before it. Its share of AP is
@@ -17,7 +24,8 @@ def average_precision(total: Ints, good: Ints, cut: int, by_retrieved: bool) -> 
     before = np.cumsum(total, axis=1) - total  # T
     good_before = np.cumsum(good, axis=1) - good  # R
     taken = np.clip(cut - before, 0, total)
-    harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, total.sum(axis=1).max(initial=0) + 1))])
+    if harmonic is None:
+        harmonic = harmonic_numbers(total.sum(axis=1).max(initial=0))
     share = _group_sum(total, good, before, good_before, taken, harmonic)
     n_good = good.sum(axis=1)
     if not by_retrieved or cut >= total.sum(axis=1).max(initial=0):

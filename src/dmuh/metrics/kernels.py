@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 @compiled()
-def _share_a_label(sets: Array, wanted: Array, relevant: Array) -> None:
+def share_a_label(sets: Array, wanted: Array, relevant: Array) -> None:
     """Mark which label sets (S, l words) share a label with a query (l words)."""
     for s in range(sets.shape[0]):
         common = np.uint64(0)
@@ -77,7 +77,7 @@ def count_pairs(
     for block in range(first, last, _BLOCK):
         block_end = min(block + _BLOCK, last)
         for i in range(block, block_end):
-            _share_a_label(sets, wanted[i], relevant[i - block])
+            share_a_label(sets, wanted[i], relevant[i - block])
         segment = 0
         for begin in range(0, n, _CHUNK):
             end = min(begin + _CHUNK, n)
@@ -154,6 +154,40 @@ def count_labelled_pairs(
 
 
 @compiled()
+def rank_one(
+    distances: Array, set_of: Array, relevant: Array, cut: int, by_retrieved: bool, ranks: Array, ranked: Array,
+    place: Array, hits: Array, counts: Array,
+) -> float:  # fmt: skip
+    """Rank the database by (distance, position) for one query, and return the average precision of the first `cut`.
+
+    distances (n,), set_of int32 (n,) the label set of each, relevant uint8 (S,) which of these are; counts (2, bins) of
+    distances by relevance. hits (ranks,) gets the relevant items among the first `ranks`, which ascend; ranked (n,) and
+    place (bins,) are room to work in.
+    """
+    at = 0
+    for d in range(counts.shape[1]):
+        place[d] = at
+        at += counts[0, d] + counts[1, d]
+    for j in range(len(distances)):
+        d = distances[j]
+        ranked[place[d]] = relevant[set_of[j]]
+        place[d] += 1
+    found, total, at = 0, 0.0, 0
+    retrieved = 0
+    for rank in range(1, len(distances) + 1):
+        if ranked[rank - 1]:
+            found += 1
+            if rank <= cut:
+                total += found / rank
+                retrieved += 1
+        while at < len(ranks) and ranks[at] == rank:
+            hits[at] = found
+            at += 1
+    among = retrieved if by_retrieved else min(found, cut)
+    return total / max(among, 1)
+
+
+@compiled()
 def rank_in_order(
     words: Array, set_of: Array, sets: Array, queries: Array, wanted: Array, first: int, last: int, cut: int,
     by_retrieved: bool, ranks: Array, average: Array, hits: Array, out: Array,
@@ -170,29 +204,9 @@ def rank_in_order(
     ranked = np.empty(n, np.uint8)
     place = np.empty(bins, np.int64)
     for i in range(first, last):
-        _share_a_label(sets, wanted[i], relevant)
+        share_a_label(sets, wanted[i], relevant)
         for j in range(n):
             d = distance(words, j, queries, i)
             distances[j] = d
             out[i, relevant[set_of[j]], d] += 1
-        at = 0
-        for d in range(bins):
-            place[d] = at
-            at += out[i, 0, d] + out[i, 1, d]
-        for j in range(n):
-            d = distances[j]
-            ranked[place[d]] = relevant[set_of[j]]
-            place[d] += 1
-        found, total, at = 0, 0.0, 0
-        retrieved = 0
-        for rank in range(1, n + 1):
-            if ranked[rank - 1]:
-                found += 1
-                if rank <= cut:
-                    total += found / rank
-                    retrieved += 1
-            while at < len(ranks) and ranks[at] == rank:
-                hits[i, at] = found
-                at += 1
-        among = retrieved if by_retrieved else min(found, cut)
-        average[i] = total / max(among, 1)
+        average[i] = rank_one(distances, set_of, relevant, cut, by_retrieved, ranks, ranked, place, hits[i], out[i])

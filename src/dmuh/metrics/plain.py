@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.index.bits import distances_to
+from dmuh.index.planes import soft_distances_to
 
 Array = NDArray[Any]
 
@@ -31,17 +32,48 @@ def rank_in_order(
 ) -> None:  # fmt: skip
     """Rank the database by (distance, position) for each query; arguments as above and in the compiled pass."""
     columns = np.ascontiguousarray(labels.T)
-    places = np.arange(1, words.shape[1] + 1)
     for i in range(queries.shape[1]):
         away, relevant = distances_to(queries[:, i], words), _relevant(columns, query_labels[i])
         out[i] = _counts(away, relevant, out.shape[2])
-        ranked = relevant[np.argsort(away, kind="stable")]
-        found = np.cumsum(ranked)  # relevant items up to each place
-        precisions = np.where(ranked, found / places, 0.0)[:cut]
-        total = np.cumsum(precisions)[-1]  # place after place; sum() would add in another order
-        among = found[cut - 1] if by_retrieved else min(found[-1], cut)
-        average[i] = total / max(among, 1)
-        hits[i] = found[ranks - 1]
+        average[i] = _rank(away, relevant, cut, by_retrieved, ranks, hits[i])
+
+
+def count_soft_pairs(planes: Array, labels: Array, masks: Array, base: Array, query_labels: Array, out: Array) -> None:
+    """Count the database by soft distance and relevance: out[i, relevant, distance].
+
+    planes  (1 + sure, w, n) codes of the database and their levels, labels uint64 (n, l) their labels as bits
+    masks   (q, w, DIGITS, 2^(1 + sure)), base int64 (q,): of the queries, query_labels uint64 (q, l)
+    """
+    columns = np.ascontiguousarray(labels.T)
+    for i in range(len(masks)):
+        away = soft_distances_to(masks[i], base[i], planes)
+        out[i] = _counts(away, _relevant(columns, query_labels[i]), out.shape[2])
+
+
+def rank_softly_in_order(
+    planes: Array, labels: Array, masks: Array, base: Array, query_labels: Array, cut: int, by_retrieved: bool,
+    ranks: Array, average: Array, hits: Array, out: Array,
+) -> None:  # fmt: skip
+    """Rank the database by (soft distance, position) for each query; arguments as above."""
+    columns = np.ascontiguousarray(labels.T)
+    for i in range(len(masks)):
+        away, relevant = soft_distances_to(masks[i], base[i], planes), _relevant(columns, query_labels[i])
+        out[i] = _counts(away, relevant, out.shape[2])
+        average[i] = _rank(away, relevant, cut, by_retrieved, ranks, hits[i])
+
+
+def _rank(
+    away: Array, relevant: NDArray[np.bool_], cut: int, by_retrieved: bool, ranks: Array, hits: Array
+) -> np.float64:
+    """Return the average precision of items (n,) by (distance, position); hits (ranks,) are set."""
+    ranked = relevant[np.argsort(away, kind="stable")]
+    found = np.cumsum(ranked)  # relevant items up to each place
+    precisions = np.where(ranked, found / np.arange(1, len(ranked) + 1), 0.0)[:cut]
+    total = np.cumsum(precisions)[-1]  # place after place; sum() would add in another order
+    among = found[cut - 1] if by_retrieved else min(found[-1], cut)
+    hits[:] = found[ranks - 1]
+    average: np.float64 = total / max(among, 1)
+    return average
 
 
 def _relevant(columns: Array, wanted: Array) -> NDArray[np.bool_]:
@@ -53,6 +85,6 @@ def _relevant(columns: Array, wanted: Array) -> NDArray[np.bool_]:
     return relevant
 
 
-def _counts(away: NDArray[np.uint16], relevant: NDArray[np.bool_], bins: int) -> NDArray[np.int64]:
+def _counts(away: Array, relevant: NDArray[np.bool_], bins: int) -> NDArray[np.int64]:
     """Return how many items (2, bins) are at each distance, by relevance."""
-    return np.bincount(away + np.uint16(bins) * relevant, minlength=2 * bins).reshape(2, bins)
+    return np.bincount(away + away.dtype.type(bins) * relevant, minlength=2 * bins).reshape(2, bins)

@@ -7,7 +7,8 @@ import numpy as np
 
 from dmuh.codes import Codes
 from dmuh.index.kernel_use import only
-from dmuh.metrics import pairs
+from dmuh.metrics import pairs, soft
+from dmuh.metrics.figures import Rules
 
 _N = 16
 
@@ -23,7 +24,9 @@ def rehearsals() -> dict[str, Callable[[], None]]:
 def _rehearse(n_bits: int) -> None:
     codes = Codes(np.arange(_N * n_bits // 8, dtype=np.uint8).reshape(_N, -1), n_bits)
     same, different = np.ones((_N, 1), np.uint8), np.eye(_N, dtype=np.uint8)
+    rules = Rules(cut=_N, by_retrieved=True, ranks=np.arange(1, 3), near=0)
     with only(compiled=True):
-        for labels in (same, different):  # one pass for images that share their labels, one for those that do not
-            pairs.count(codes[:1], codes, labels[:1], labels)
-        pairs.rank(codes[:1], codes, same[:1], same, _N, True, np.arange(1, 3))
+        for kind in (pairs, soft):
+            for labels in (same, different):  # one pass for images that share their labels, one for those that do not
+                kind.expect(codes[:1], codes, labels[:1], labels, rules)
+            kind.rank(codes[:1], codes, same[:1], same, rules)

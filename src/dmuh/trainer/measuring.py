@@ -100,7 +100,7 @@ def watched_maps(context: TrainingContext, network: HashNetwork, inputs: Inputs)
     if not group.first:
         return {}
     return {
-        name: evaluate(query, database, data.labels[query.ids], data.labels[database.ids], ks=()).map
+        name: evaluate(query, database, data.labels[query.ids], data.labels[database.ids], ks=(), ranking="hamming").map
         for name, query in queries.items()
     }
 

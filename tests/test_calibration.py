@@ -1,0 +1,221 @@
+"""How sure bits are: counted on images that did not train, kept in the card of the model, used without torch."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmuh import Hasher, configure, evaluate, train
+from dmuh.encoder.calibration import SURE, Calibration, Curve
+from dmuh.errors import ConfigError, FormatError
+from dmuh.index.soft import UNITS, pair_weights
+from dmuh.trainer.calibrating import _distances, _near, _share_a_label, _turned_over, calibrated
+
+N_BITS = 16
+
+
+def drawn(n=600, n_classes=6, noise=1.0, seed=0):
+    """Outputs of classes whose bits are known: the class's sign, plus noise; and the labels."""
+    rng = np.random.default_rng(seed)
+    classes = rng.integers(0, n_classes, n)
+    centres = np.where(rng.random((n_classes, N_BITS)) < 0.5, -1.0, 1.0)
+    outputs = (centres[classes] + noise * rng.standard_normal((n, N_BITS))).astype(np.float32)
+    return outputs, np.eye(n_classes, dtype=np.uint8)[classes], centres[classes]
+
+
+def by_margin(outputs, labels):
+    return calibrated(outputs, 1 / (1 + np.abs(outputs)), _share_a_label(labels), has_labels=True)
+
+
+@given(n=st.integers(1, 7), seed=st.integers(0, 99))
+@settings(max_examples=30)
+def test_a_bit_turned_over_where_most_similar_images_have_the_other_one(n, seed):
+    rng = np.random.default_rng(seed)
+    outputs = rng.standard_normal((n, 3)).astype(np.float32)
+    similar = (rng.random((n, n)) < 0.5).astype(float)
+    np.fill_diagonal(similar, 0)
+    turned = _turned_over(outputs, similar)
+    for i in range(n):
+        others = [j for j in range(n) if similar[i, j]]
+        for bit in range(3):
+            differ = sum((outputs[j, bit] >= 0) != (outputs[i, bit] >= 0) for j in others)
+            if not others:
+                assert np.isnan(turned[i, bit])
+            else:
+                assert turned[i, bit] == (0.5 if 2 * differ == len(others) else float(2 * differ > len(others)))
+
+
+def test_the_probability_is_that_of_images_that_were_not_seen():
+    outputs, labels, centres = drawn()
+    found = by_margin(outputs[300:], labels[300:])
+    unsure = found.uncertainty({"outputs": outputs[:300], "uncertainty": 1 / (1 + np.abs(outputs[:300]))}).ravel()
+    turned = ((outputs[:300] >= 0) != (centres[:300] > 0)).ravel()  # not the bit of its class
+    for part in np.array_split(np.argsort(unsure), 5):
+        assert unsure[part].mean() == pytest.approx(turned[part].mean(), abs=0.05)
+    assert 0.1 < turned.mean() < 0.2
+
+
+def test_levels_part_the_bits_at_quantiles_and_are_worth_their_mean_sureness():
+    outputs, labels, _ = drawn()
+    found = by_margin(outputs, labels)
+    results = {"outputs": outputs, "uncertainty": 1 / (1 + np.abs(outputs))}
+    for sure in SURE[1:]:
+        codes = found.codes(results, sure=sure)
+        assert codes.sure == sure
+        for level in range(2**sure):
+            chosen = codes.level() == level
+            for bit in range(N_BITS):
+                of_level = 1 - 2 * codes.uncertainty[chosen[:, bit], bit]
+                if len(of_level):
+                    assert codes.worth[bit, level] == pytest.approx(of_level.mean(), abs=1e-4)
+    share = (found.codes(results, sure=1).level() == 0).mean()
+    assert 0.4 < share < 0.6
+
+
+def test_soft_ranking_by_what_was_found_is_better_than_hamming_distance():
+    outputs, labels, _ = drawn(noise=1.5)
+    found = by_margin(outputs[:200], labels[:200])
+    codes = found.codes({"outputs": outputs[200:], "uncertainty": 1 / (1 + np.abs(outputs[200:]))})
+    query, database, of_query, of_database = codes[:100], codes[100:], labels[200:300], labels[300:]
+    plain, soft, graded = (
+        evaluate(query, part, of_query, of_database, ranking=ranking).map
+        for part, ranking in ((database.plain(), "hamming"), (database.plain(), "soft"), (database, "soft"))
+    )
+    assert plain + 0.02 < soft < graded - 0.02
+
+
+def test_a_distance_says_how_likely_two_images_share_a_label():
+    outputs, labels, _ = drawn()
+    found = by_margin(outputs[:300], labels[:300])
+    codes = found.codes({"outputs": outputs[300:], "uncertainty": 1 / (1 + np.abs(outputs[300:]))})
+    similar = _share_a_label(labels[300:])
+    apart = ~np.eye(len(codes), dtype=bool)
+    for ranking, known in (("soft", codes), ("hamming", codes.plain())):
+        chance = found.match[ranking](_distances(known))[apart]
+        for part in np.array_split(np.argsort(chance), 8):
+            assert chance[part].mean() == pytest.approx(similar[apart][part].mean(), abs=0.06)
+        assert chance.max() > 0.9
+        assert chance.min() < 0.1
+
+
+@given(n_bits=st.sampled_from([1, 12, 65]), sure=st.sampled_from(SURE), seed=st.integers(0, 20))
+@settings(max_examples=20)
+def test_distances_are_those_of_the_definition(n_bits, sure, seed):
+    rng = np.random.default_rng(seed)
+    outputs = rng.standard_normal((6, n_bits)).astype(np.float32)
+    similar = np.ones((6, 6)) - np.eye(6)
+    codes = calibrated(outputs, 1 / (1 + np.abs(outputs)), similar, has_labels=False).codes(
+        {"outputs": outputs, "uncertainty": 1 / (1 + np.abs(outputs))}, sure=sure
+    )
+    weights, bits, level = pair_weights(codes, codes.worth), codes.unpack(), codes.level()
+    found = _distances(codes)
+    for i in range(6):
+        for j in range(6):
+            total = 0
+            for bit in range(n_bits):
+                s = int(weights[i, bit, level[j, bit]])
+                total += UNITS + s if bits[i, bit] != bits[j, bit] else UNITS - s
+            assert found[i, j] == pytest.approx(total / (2 * UNITS), rel=1e-6)
+
+
+def test_images_without_labels_are_similar_to_their_nearest():
+    rng = np.random.default_rng(0)
+    features = np.concatenate([rng.normal(5, 0.1, (12, 4)), rng.normal(-5, 0.1, (12, 4))]).astype(np.float32)
+    similar = _near(features)
+    assert similar.sum(axis=1).tolist() == [10] * 24
+    assert similar[:12, 12:].sum() == similar[12:, :12].sum() == similar.trace() == 0
+    assert _near(features[:1]).tolist() == [[0]]
+
+
+def test_a_card_keeps_all_that_was_found():
+    outputs, labels, _ = drawn(60)
+    found = by_margin(outputs, labels)
+    card = {"n_bits": N_BITS, "calibration": json.loads(json.dumps(found.to_dict()))}
+    back = Calibration.of_card(card)
+    results = {"outputs": outputs, "uncertainty": 1 / (1 + np.abs(outputs))}
+    np.testing.assert_allclose(back.uncertainty(results), found.uncertainty(results), atol=1e-5)
+    assert back.to_dict() == found.to_dict()
+    assert set(back.match) == {"hamming", "soft"}
+
+
+def test_a_network_that_was_never_calibrated_is_taken_by_its_margin_and_has_no_levels():
+    results = {"outputs": np.array([[0.0, -3.0, 1.0]], np.float32)}
+    assumed = Calibration.of_card({"n_bits": 3})
+    np.testing.assert_allclose(assumed.uncertainty(results), 1 / (1 + np.exp([[0.0, 6.0, 2.0]])), atol=1e-6)
+    assert assumed.codes(results, sure=2).sure == 0
+    assert assumed.match == {}
+
+
+def test_of_all_alike_nothing_can_be_learned_and_the_margin_is_taken():
+    outputs = np.ones((20, 4), np.float32)
+    for similar in (np.ones((20, 20)) - np.eye(20), np.zeros((20, 20))):
+        found = calibrated(outputs, 1 / (1 + outputs), similar, has_labels=True)
+        assert found.turnover is None
+        codes = found.codes({"outputs": outputs, "uncertainty": 1 / (1 + outputs)}, sure=2)
+        assert codes.uncertainty.max() < 0.5
+        assert (np.diff(codes.worth, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"turnover": {"at": [1, 0], "probability": [0, 1]}},
+        {"turnover": {"at": [0, 1], "probability": [0, 2]}},
+        {"turnover": {"at": [], "probability": []}},
+        {"turnover": {"at": [0, 1]}},
+        {"turnover": 7},
+        {"grades": {"1": {"thresholds": [[0.1]], "worth": [[0.1, 0.2]]}}},
+        {"grades": {"3": {"thresholds": [[0.1] * 7] * 16, "worth": [[0.1] * 8] * 16}}},
+        {"images": None},
+    ],
+)
+def test_a_crafted_card_is_refused(change):
+    outputs, labels, _ = drawn(60)
+    card = {"n_bits": N_BITS, "calibration": by_margin(outputs, labels).to_dict() | change}
+    with pytest.raises(FormatError, match="the model's card has a calibration that cannot be used"):
+        Calibration.of_card(card)
+
+
+def test_only_0_1_or_2_bits_of_sureness_are_given():
+    with pytest.raises(ConfigError, match="sure must be 0, 1 or 2, got 3"):
+        Calibration.assumed().codes({"outputs": np.ones((1, 3), np.float32)}, sure=3)
+
+
+def test_between_its_points_a_curve_is_straight_and_beyond_them_constant():
+    curve = Curve(np.array([1.0, 2.0]), np.array([0.5, 0.1]))
+    np.testing.assert_allclose(curve([[0, 1], [1.5, 9]]), [[0.5, 0.5], [0.3, 0.1]])
+
+
+def test_a_training_leaves_its_calibration_by_validation_images(digits, tmp_path):
+    small = {"epochs": 2, "batch_size": 24, "bits": 12, "query": 5, "train": 40, "image_size": 16}
+    held_out = train(configure(small, {"validation": 0.2}), tmp_path / "held out", dataset=digits)
+    none = train(configure(small, {"validation": 0.0}), tmp_path / "none", dataset=digits)
+    cards = [run.load_model().metadata["calibration"] for run in (held_out, none)]
+    assert [card["part"] for card in cards] == ["validation", "training"]
+    assert [card["images"] for card in cards] == [32, 160]
+    hasher = Hasher.load(held_out.path, device="cpu")
+    for sure in SURE:
+        codes = hasher.encode(digits.images[:5], sure=sure)
+        assert codes.sure == sure
+        assert codes.knows_uncertainty
+        assert codes.contents is not None
+    twice = hasher.encode([digits.images[0], digits.images[1], digits.images[0]])
+    assert twice.contents[0] == twice.contents[2] != twice.contents[1]
+
+
+@pytest.mark.parametrize("method", ["itq", "csq", "sdh"])
+def test_every_method_has_a_probability(digits, tmp_path, method):
+    given = {"bits": 12, "query": 5, "train": 40, "image_size": 16, "method": method}
+    given |= {"epochs": 1} if method == "csq" else {"backbone": "smallconv"}
+    run = train(configure(given), tmp_path / "run", dataset=digits)
+    codes = Hasher.load(run.path, device="cpu").encode(digits.images[:20])
+    assert np.ptp(codes.uncertainty) > 0
+    assert codes.sure == 1
+
+
+@pytest.mark.parametrize(("method", "words"), [("csq", "margin, or give uncertainty_alpha"), ("itq", "margin$")])
+def test_the_copy_cannot_be_asked_where_there_is_none(method, words):
+    with pytest.raises(ConfigError, match=f"{method} has no copy of its own: uncertainty must be {words}"):
+        configure({"method": method, "uncertainty": "copy"})
