@@ -44,6 +44,7 @@ from dmuh.shards.sources import DatasetSource
 from dmuh.trainer import activation_cache, train
 from dmuh.trainer.activation_cache import ActivationCache
 from dmuh.trainer.evaluation import evaluate_run
+from graded import graded_codes
 from sharded import begun, noisy_images, projecting_hasher
 from tiny import noise_set, tiny
 
@@ -82,13 +83,14 @@ def codes_of(seed: int, n: int = 60, n_bits: int = 20) -> Codes:
     """Codes with uncertainty, some of them equal."""
     rng = np.random.default_rng(seed)
     outputs = rng.normal(size=(n // 2, n_bits)).repeat(2, axis=0)
-    return Codes.from_outputs(outputs, rng.random((n, n_bits), np.float32), np.arange(n) * 3 + seed)
+    return graded_codes(outputs, 1, np.arange(n) * 3 + seed)
 
 
 def plain(codes: Codes) -> list[Any]:
     """Codes as a value that can be compared."""
     unsure = None if codes.uncertainty is None else codes.uncertainty.tolist()
-    return [codes.n_bits, codes.bits.tolist(), unsure, codes.ids.tolist()]
+    contents = None if codes.contents is None else codes.contents.tolist()
+    return [codes.n_bits, codes.bits.tolist(), unsure, codes.ids.tolist(), contents]
 
 
 def cases_of_codes(root: Path) -> Iterator[Case]:

@@ -14,6 +14,7 @@ from dmuh.encoder import Hasher
 from dmuh.images import Preprocess, Reading
 from dmuh.shards import Manifest, Shards, encode_shard
 from dmuh.shards.sources import DatasetSource, ImageSource
+from graded import calibration_card
 
 N_BITS = 20
 
@@ -34,7 +35,8 @@ class Projection:
 
 
 def projecting_hasher(seconds: float = 0.0) -> Hasher:
-    return Hasher(Projection(seconds), Preprocess(8, 8), {"n_bits": N_BITS}, "d1e5")
+    about = {"n_bits": N_BITS, "calibration": calibration_card(N_BITS)}
+    return Hasher(Projection(seconds), Preprocess(8, 8), about, "d1e5")
 
 
 def noisy_images(n: int) -> Dataset:
@@ -42,9 +44,10 @@ def noisy_images(n: int) -> Dataset:
     return Dataset("images", pixels, np.zeros((n, 0), np.uint8), ())
 
 
-def begun(folder: Path, source: ImageSource, shards: int) -> Shards:
+def begun(folder: Path, source: ImageSource, shards: int, sure: int = 1) -> Shards:
     made = Shards(folder)
-    made.begin(Manifest("model", "d1e5", N_BITS, source.digest(), shards))
+    worth = projecting_hasher().calibration.grades[sure].worth.tolist() if sure else None
+    made.begin(Manifest("model", "d1e5", N_BITS, source.digest(), shards, worth))
     return made
 
 

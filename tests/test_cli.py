@@ -74,16 +74,19 @@ def test_names_that_are_no_text_are_escaped():
 def test_search_as_table_json_and_picture(run, index, photos, tmp_path):
     query = photos / "ones" / "03.png"
     table = dmuh("search", index, query, "-k", "3", "--sheet", tmp_path / "sheet.png").stdout
-    assert "distance" in table
-    assert re.search(r"\(uncertainty 0\.\d{4}, more than \d+% of the collection\)", " ".join(table.split()))
+    assert re.search(r"\(about \d\.\d of 12 bits may turn over, more than \d+% of the collection\)\n", table)
+    assert re.search(rf"^  \d+\.\d +same image +ones +{re.escape(str(query))}$", table, re.MULTILINE)
+    assert re.search(r"^  distance  match +labels  image\n  \d+\.\d +same image", table, re.MULTILINE)
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.size[0] > 4 * 96
     (answer,) = json.loads(dmuh("search", index, query, "-k", "3", "--json").stdout)
     assert answer["query"] == str(query)
     assert len(answer["matches"]) == 3
     first = answer["matches"][0]
-    assert first["distance"] == 0
-    assert first["uncertainty"] is not None
+    assert (first["path"], first["identical"], first["hamming"]) == (str(query), True, 0)
+    assert (first["match"], first["likely"]) == (1, "very likely")
+    assert 0 <= first["uncertainty"] <= 0.5
+    assert 0 <= answer["uncertainty"] <= 0.5
     assert 0 <= answer["less_certain_than"] <= 100
     nearest = json.loads(dmuh("search", index, query, "--radius", "0", "--json").stdout)[0]["matches"]
     assert str(query) in [match["path"] for match in nearest]
@@ -213,7 +216,9 @@ def test_a_wrong_training_is_one_sentence(bad_folders, monkeypatch, arguments, s
     ("encode {run} empty --out codes", "no images below empty"),
     ("encode {run} one --dataset foldr --out codes", "unknown data set 'foldr': did you mean folder"),
     ("index {run}", "to index images give a run, the images and --out"),
-    ("index {index} one", "which are indexed in place"),
+    ("search {index} one --ranking best", "--ranking must be soft or hamming, got best"),
+    ("index {index} one", "which are indexed in place: leave out images, --out and --sure"),
+    ("index {index} --sure 2", "which are indexed in place: leave out images, --out and --sure"),
     ("index {run} one --out {index}", "holds an index already: make it anew by --replace, or give another --out"),
     ("encode {run} one --out {index}", "holds an index already: make it anew by --replace, or give another --out"),
     ("evaluate", "give a run, or both --query and --database"),

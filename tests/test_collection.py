@@ -13,6 +13,9 @@ from dmuh.collection import Collection
 from dmuh.datasets import Dataset, multi_hot
 from dmuh.documents import read_document, write_document
 from dmuh.errors import DataError, FormatError
+from dmuh.files import load_arrays, save_arrays, saved_checksum
+from dmuh.index import HammingIndex
+from graded import graded_codes
 
 NAMES = ["a/1.png", "b/Füße 日本.jpg", 'b/quote " and \u2028 line\nbreak.png', "c/4.png"]
 CLASSES = ("Straße", "sea", "sky")
@@ -25,10 +28,9 @@ def make_dataset(root: Path) -> Dataset:
     return Dataset("csv", [root / name for name in NAMES], multi_hot(LABELS, CLASSES), CLASSES, metadata)
 
 
-def make_codes(ids, *, uncertainty=True, seed=0):
-    rng = np.random.default_rng(seed)
-    unsure = rng.random((len(ids), 12), np.float32) if uncertainty else None
-    return Codes.from_outputs(rng.standard_normal((len(ids), 12)), unsure, ids)
+def make_codes(ids, *, uncertainty=True, seed=0, sure=1):
+    outputs = np.random.default_rng(seed).standard_normal((len(ids), 12))
+    return graded_codes(outputs, sure, ids) if uncertainty else Codes.from_outputs(outputs, ids=ids)
 
 
 @pytest.fixture
@@ -42,8 +44,8 @@ def collection(tmp_path):
 def test_codes_model_and_items_come_back(collection, tmp_path):
     codes = make_codes([0, 1, 3])
     assert collection.exists
-    np.testing.assert_array_equal(collection.load_codes().bits, codes.bits)
-    np.testing.assert_array_equal(collection.load_codes().ids, [0, 1, 3])
+    assert collection.load_codes() == collection.load_codes(memory_map=True) == codes.stored()
+    assert collection.load_codes().contents.tolist() == codes.contents.tolist()
     assert collection.model() == (tmp_path / "run", "d1e5")
     items = collection.items()
     assert list(items) == [0, 1, 3]
@@ -93,6 +95,32 @@ def test_a_collection_of_an_earlier_version_has_no_lines_file(collection):
         collection.items([3])
 
 
+@pytest.mark.parametrize("sure", [0, 1, 2])
+def test_levels_are_kept_and_numbers_per_bit_are_not(tmp_path, sure):
+    codes, collection = make_codes([0, 1, 3], sure=sure), Collection(tmp_path / "collection")
+    collection.write(codes, make_dataset(tmp_path), tmp_path / "run", "d1e5")
+    arrays = load_arrays(collection.codes_file, "dmuh codes", 2).arrays
+    assert set(arrays) == {"bits", "ids", "contents"} | ({"levels", "worth"} if sure else set())
+    assert (collection.load_codes().sure, collection.load_codes().knows_uncertainty) == (sure, sure > 0)
+    unsure = [item.uncertainty for item in collection.items().values()]
+    assert unsure == pytest.approx(codes.image_uncertainty.tolist(), abs=1e-6)
+
+
+def test_a_collection_of_the_first_version_opens_without_its_uncertainties(collection):
+    """Its codes had a number per bit, and its images their mean, which was no probability."""
+    codes, file = collection.load_codes(), collection.path / "collection.json"
+    arrays = {"bits": codes.bits, "ids": codes.ids, "uncertainty": np.full((3, 12), 7.5, np.float32)}
+    save_arrays(collection.codes_file, "dmuh codes", 1, arrays, {"n_bits": 12, "of": "d1e5"})
+    about = read_document(file, "dmuh collection")
+    assert about.pop("version") == 2
+    write_document(file, "dmuh collection", about | {"codes": saved_checksum(collection.codes_file)})
+    assert collection.load_codes() == codes.plain()
+    assert [item.uncertainty for item in collection.items().values()] == [None] * 3
+    assert collection.items([1])[1].labels == ["Straße", "sky"]
+    assert collection.uncertainty_percentiles() is None
+    assert collection.build_index().search(codes, 1, ranking="hamming").distances.tolist() == [[0]] * 3
+
+
 @pytest.mark.parametrize("name", range(4))
 def test_any_file_name_comes_back(tmp_path, name):
     collection = Collection(tmp_path / "collection")
@@ -118,9 +146,14 @@ def test_an_image_that_is_no_file_has_no_path_made_up_for_it(tmp_path):
 
 def test_the_index_is_built_and_read_back(collection):
     built = collection.build_index()
-    found = collection.load_index().search(make_codes([0, 1, 3]), 1)
+    queries = make_codes([0, 1, 3])
+    found = collection.load_index().search(queries, 1, ranking="hamming")
     assert found.distances.tolist() == [[0], [0], [0]]
     assert found.ids.tolist() == [[0], [1], [3]]
+    softly, kept = collection.load_index().search(queries, 3), HammingIndex().add(queries.stored()).search(queries, 3)
+    assert softly.distances.dtype == np.float32
+    np.testing.assert_array_equal(softly.distances, kept.distances)
+    np.testing.assert_array_equal(softly.ids, kept.ids)
     assert built.ids.tolist() == [0, 1, 3]
 
 

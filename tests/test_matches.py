@@ -49,6 +49,8 @@ def test_a_notebook_shows_ids_and_distances():
     shown = MATCHES._repr_html_()
     assert shown.count("<tr>") == 3
     assert "<td>7<br><small>4</small></td>" in shown
+    soft = Matches(np.array([[3.4333334, 12.0]], np.float32), np.array([[7, 5]]))
+    assert "<td>7<br><small>3.4</small></td><td>5<br><small>12.0</small></td>" in soft._repr_html_()
     many = Matches(np.zeros((1000, 50), np.int32), np.tile(np.arange(50), (1000, 1)))
     assert many._repr_html_().count("<tr>") == 21
     assert many._repr_html_().count("<td>") == 200
@@ -90,6 +92,8 @@ def test_pictures_may_be_arrays_and_some_may_be_missing():
     shown = show_matches(MATCHES, arrays)._repr_html_()
     assert shown.count("<img ") == 5  # there is no image 7
     assert "7, distance 4" in shown
+    soft = Matches(np.array([[3.4333334]], np.float32), np.array([[5]]))
+    assert "5, distance 3.4" in show_matches(soft, arrays)._repr_html_()
 
 
 def test_names_that_are_no_unicode_are_shown():

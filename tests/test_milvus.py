@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from commands import dmuh, refused
 from dmuh.codes import Codes
@@ -23,9 +25,11 @@ from dmuh.collection import Collection
 from dmuh.errors import ConfigError, EngineError, InputError, MissingExtraError
 from dmuh.images import Reading
 from dmuh.index import HammingIndex, MilvusIndex
+from dmuh.index.milvus_rows import Layout
 from dmuh.shards import encode_shard
 from dmuh.shards.sources import DatasetSource
 from extras import needs
+from graded import graded_codes
 from milvus_server import ADDRESS, CANNOT, SERVED, in_own_network, why_none
 from sharded import begun, noisy_images, projecting_hasher
 
@@ -113,6 +117,114 @@ def test_many_queries_are_asked_in_parts(index, monkeypatch):
     index.add(codes)
     monkeypatch.setattr("dmuh.index.milvus._RESULTS", 70)
     same_up_to_the_last_distance(index.search(codes, 10), HammingIndex().add(codes).search(codes, 10))
+
+
+def equal(found, wanted):
+    np.testing.assert_array_equal(found.distances, wanted.distances)
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    assert found.distances.dtype == wanted.distances.dtype
+
+
+@pytest.mark.parametrize("sure", [0, 1, 2])
+@pytest.mark.parametrize("n_bits", [12, 64, 65])
+def test_soft_search_of_a_whole_shortlist_is_exact(n_bits, sure, opened):
+    """The shortlist holds all codes here, so even ties are in the order that HammingIndex gives them."""
+    outputs = np.random.default_rng(n_bits).standard_normal((600, n_bits)).repeat(2, axis=0)
+    codes = graded_codes(outputs, sure)
+    index, exact = opened().add(codes), HammingIndex().add(codes.stored() if sure else codes.plain())
+    queries = codes[::100]
+    assert index.search(queries, 5).distances.dtype == np.float32
+    for options in ({}, {"ranking": "soft"}, {"among": np.arange(0, 1200, 3)}, {"among": [7, 8, 1100]}):
+        equal(index.search(queries, 50, **options), exact.search(queries, 50, **options))
+    equal(opened().search(queries, 50), exact.search(queries, 50))  # which reads what the levels are worth
+    same_up_to_the_last_distance(
+        index.search(queries, 9, ranking="hamming"), exact.search(queries, 9, ranking="hamming")
+    )
+    assert index.search(queries, 50, among=[]).ids.shape == (12, 0)
+    with pytest.raises(InputError, match="within a radius by ranking hamming alone, got soft"):
+        index.within(queries, 3, ranking="soft")
+
+
+def test_soft_search_weighs_the_shortlist_alone(index, monkeypatch):
+    monkeypatch.setattr("dmuh.index.milvus._SHORTEST", 1)
+    monkeypatch.setattr("dmuh.index.milvus._SHORTLIST", 4)
+    codes = graded_codes(np.random.default_rng(0).standard_normal((500, 20)))
+    index.add(codes)
+    for row, found in enumerate(index.search(codes[:20], 5)):
+        shortlist = index.search(codes[row], 20, ranking="hamming").ids[0]
+        equal(found, HammingIndex().add(codes.stored()).search(codes[row], 5, among=shortlist))
+
+
+def test_codes_and_identical_images_are_read_back(index):
+    outputs = np.random.default_rng(0).standard_normal((50, 20)).astype(np.float32)
+    outputs[7] = outputs[3]
+    codes = graded_codes(outputs, 2, ids=np.arange(50) * 2)
+    assert index.identical(codes.contents) == {}
+    index.add(codes)
+    kept = index.codes([40, 6, 6, 999])
+    assert kept.ids.tolist() == [6, 40]
+    wanted = codes.stored()[[3, 20]]
+    for name in ("bits", "levels", "worth"):
+        np.testing.assert_array_equal(getattr(kept, name), getattr(wanted, name))
+    assert {key: sorted(ids) for key, ids in index.identical(codes.contents[[3, 5]]).items()} == {
+        int(codes.contents[3]): [6, 14],
+        int(codes.contents[5]): [10],
+    }
+    unknown = Codes(codes.bits[:1], 20, None, [1000], codes.levels[:1], codes.worth)
+    assert index.add(unknown).identical(np.array([0])) == {}  # no digest is not one that images share
+
+
+def test_levels_that_do_not_fit_are_refused(index):
+    codes = graded_codes(np.random.default_rng(0).standard_normal((10, 20)))
+    index.add(codes[:5])
+    with pytest.raises(InputError, match="holds codes with 1 sure bits per bit, got codes with 0"):
+        index.add(codes[5:].plain())
+    other = Codes(codes.bits[5:], 20, None, codes.ids[5:], codes.levels[5:], codes.worth / 2)
+    with pytest.raises(InputError, match="worth something else"):
+        index.add_missing(other)
+    assert len(index) == 5
+
+
+def test_a_collection_of_the_first_layout_opens_without_levels(opened, milvus_address):
+    """As earlier versions made it: id, bits and labels, and a description without levels."""
+    maker = opened()
+    types, schema = maker._library.DataType, maker._client.create_schema(description="dmuh codes of 20 bits of d1e5")
+    schema.add_field("id", types.INT64, is_primary=True)
+    schema.add_field("code", types.BINARY_VECTOR, dim=24)
+    schema.add_field("labels", types.ARRAY, element_type=types.VARCHAR, max_capacity=64, max_length=256)
+    maker._client.create_collection(maker._name, schema=schema, consistency_level="Strong")
+    codes = graded_codes(np.random.default_rng(0).standard_normal((60, 20)))
+    old = opened(of="d1e5")
+    assert (len(old), old.n_bits) == (0, 20)
+    old.add(codes, [["a"] if row % 2 else ["b"] for row in range(60)])
+    exact = HammingIndex().add(codes.stored())
+    same_up_to_the_last_distance(old.search(codes, 9), exact.search(codes, 9, ranking="hamming"))
+    assert old.search(codes[:1], 30, label="a").ids.shape == (1, 30)
+    assert old.identical(codes.contents) == {}
+    with pytest.raises(InputError, match="of an earlier version has no levels of sureness: rank by hamming"):
+        old.search(codes, 9, ranking="soft")
+    with pytest.raises(InputError, match="holds no codes that can be read"):
+        old.codes([1])
+
+
+@given(st.integers(1, 70), st.sampled_from([0, 1, 2]), st.sampled_from(["", "d1e5"]), st.integers(0, 2**32 - 1))
+def test_layouts_and_rows_come_back(n_bits, sure, of, seed):
+    codes = graded_codes(np.random.default_rng(seed).standard_normal((5, n_bits)), sure, ids=[9, 3, 2**40, -4, 0])
+    layout = Layout(n_bits, codes.worth, of)
+    again = Layout.described(layout.description(), ["id", "code", "labels", "graded", "contents"])
+    assert (again.n_bits, again.of, again.sure, again.weighs) == (n_bits, of, sure, True)
+    rows = again.rows(codes, None, [4, 0, 2])
+    read = again.codes([row["id"] for row in rows], [row["graded"] for row in rows])
+    kept = codes[[4, 0, 2]]
+    assert read == Codes(kept.bits, n_bits, None, kept.ids, kept.levels, kept.worth)
+    assert [row["contents"] for row in rows] == kept.contents.tolist()
+    assert [row["code"] for row in rows] == [bits.tobytes() for bits in kept.bits]
+
+
+@pytest.mark.parametrize("text", ["", "dmuh codes of bits", "dmuh codes of 8 bits with levels worth AAA",
+                                  "dmuh codes of 8 bits with levels worth AAAAAAA="])  # fmt: skip
+def test_descriptions_of_others_are_no_layouts(text):
+    assert Layout.described(text, ["id"]) is None
 
 
 @on_a_server
@@ -309,6 +421,8 @@ def test_commands_on_shards(digit_run, photos, milvus_address, tmp_path):
     by_milvus = json.loads(dmuh(*search, "--index", milvus_address).stdout)[0]["matches"]
     dmuh("index", folder)
     assert by_milvus == json.loads(dmuh(*search).stdout)[0]["matches"]
+    assert by_milvus[0]["path"] == str(query)
+    assert by_milvus[0]["identical"]
 
 
 def test_commands(digit_run, photos, milvus_address, tmp_path):
@@ -325,5 +439,7 @@ def test_commands(digit_run, photos, milvus_address, tmp_path):
         for engine in ([], ["--index", milvus_address])
     )
     assert [match["distance"] for match in by_milvus] == [match["distance"] for match in alone]
-    assert {match["path"] for match in by_milvus} == {match["path"] for match in alone}
+    assert by_milvus == alone
+    assert "by ranking hamming alone" in refused("search", folder, query, "--index", milvus_address, "--radius", 3,
+                                                 "--ranking", "soft")  # fmt: skip
     assert "milvus:FILE.db" in refused("search", folder, query, "--index", "codes")

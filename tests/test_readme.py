@@ -58,7 +58,7 @@ def test_a_page_runs(page, reader, folder, monkeypatch):
     reader.read(page)
     if page.name == "README.md":
         assert (folder / "answer.png").exists()
-        assert re.search(r"0 .*ones", "".join(reader.output))
+        assert re.search(r"same image +ones", "".join(reader.output))
     if page.name == "reproduce-a-table.md":
         assert (folder / "bench" / "report" / "index.html").exists()
 

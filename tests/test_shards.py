@@ -15,6 +15,7 @@ from commands import dmuh, refused
 from dmuh.collection import Collection
 from dmuh.datasets import load_images
 from dmuh.datasets.folder import load_folder
+from dmuh.documents import digest_of, file_digest, read_document, write_document
 from dmuh.errors import ConfigError, DataError, FormatError, MissingExtraError, RunError
 from dmuh.images import Reading
 from dmuh.index import HammingIndex
@@ -29,17 +30,18 @@ parquet = needs("pyarrow", "scale", "pyarrow.parquet")
 PROGRAM = [sys.executable, str(Path(__file__).with_name("sharded.py"))]
 
 
-def encode_all(folder, source, shards, reading=None):
-    made = begun(folder, source, shards)
+def encode_all(folder, source, shards, reading=None, sure=1):
+    made = begun(folder, source, shards, sure)
     for shard in made.missing():
         encode_shard(projecting_hasher(), source, made, shard, reading or Reading(0))
     return made.merge()
 
 
 def same(codes, others):
-    np.testing.assert_array_equal(codes.ids, others.ids)
-    np.testing.assert_array_equal(codes.bits, others.bits)
-    np.testing.assert_array_equal(codes.uncertainty, others.uncertainty)
+    """What shards keep is what a collection keeps of codes that one process made."""
+    assert codes == others.stored()
+    assert codes.sure == 1
+    assert codes.contents is not None
 
 
 @pytest.mark.parametrize("shards", [1, 3, 8, 60])
@@ -47,6 +49,67 @@ def test_shards_together_are_what_one_process_makes(shards, tmp_path):
     data = noisy_images(50)
     same(encode_all(tmp_path, DatasetSource(data), shards), projecting_hasher().encode(data.images))
     assert len(Collection(tmp_path).items()) == 50
+
+
+@pytest.mark.parametrize("sure", [0, 1, 2])
+def test_shards_keep_levels_contents_and_how_sure_each_image_is(sure, tmp_path):
+    data = noisy_images(50)
+    encode_all(tmp_path / "shards", DatasetSource(data), 3, sure=sure)
+    wanted = projecting_hasher().encode(data.images, sure=sure)
+    merged, whole = Collection(tmp_path / "shards"), Collection(tmp_path / "whole")
+    whole.write(wanted, data, Path("model"), "d1e5")
+    assert merged.load_codes() == whole.load_codes()
+    assert merged.load_codes().sure == sure
+    assert merged.uncertainty_percentiles() == whole.uncertainty_percentiles()
+    uncertainties = [[items[i].uncertainty for i in range(50)] for items in (merged.items(), whole.items())]
+    assert uncertainties[0] == uncertainties[1] == pytest.approx(wanted.image_uncertainty.tolist(), abs=1e-6)
+    index = HammingIndex()
+    Shards(tmp_path / "shards").fill(index)
+    found, exact = (one.search(wanted, 10) for one in (index, HammingIndex().add(whole.load_codes())))
+    np.testing.assert_array_equal(found.ids, exact.ids)
+    np.testing.assert_array_equal(found.distances, exact.distances)
+
+
+def test_a_bit_of_sureness_takes_a_bit(tmp_path):
+    """A row has 3 bytes of bits, and 3 bytes more for each bit of sureness, in place of 80 bytes of numbers."""
+    for sure in (0, 1, 2):
+        made = begun(tmp_path / str(sure), DatasetSource(noisy_images(5)), 1, sure)
+        encode_shard(projecting_hasher(), DatasetSource(noisy_images(5)), made, 0, Reading(0))
+        table = parquet.read_table(made.file(0, 1))
+        assert {len(levels) for levels in table["levels"].to_pylist()} == {3 * sure}
+        assert table.schema.field("uncertainty").type == pa.float32()
+
+
+def as_an_earlier_version_wrote(shards, numbers, n):
+    """Rewrite shards without levels in the first layout, with an uncertainty per bit, and their manifest too."""
+    for number in numbers:
+        file = shards.file(number, n)
+        table = parquet.read_table(file).drop_columns(["levels", "contents", "uncertainty"])
+        unsure = pa.array([[7.5] * 20] * len(table), pa.list_(pa.float32()))
+        parquet.write_table(table.append_column("uncertainty", unsure), file)
+        info = read_document(file.with_suffix(".json"), "dmuh shard")
+        write_document(file.with_suffix(".json"), "dmuh shard", info | {"sha256": file_digest(file)})
+    manifest = read_document(shards.path / "shards.json", "dmuh shards")
+    assert manifest.pop("worth") is None
+    write_document(shards.path / "shards.json", "dmuh shards", manifest)
+
+
+def test_shards_of_an_earlier_version_open_and_can_be_finished(tmp_path):
+    source = DatasetSource(noisy_images(30))
+    made = begun(tmp_path, source, 3, sure=0)
+    for shard in (0, 1):
+        encode_shard(projecting_hasher(), source, made, shard, Reading(0))
+    as_an_earlier_version_wrote(made, (0, 1), 3)
+    names = ("model_digest", "n_bits", "source", "shards")  # that version knew, and said in each shard's .json
+    assert made.manifest().digest() == digest_of({name: getattr(made.manifest(), name) for name in names})
+    with pytest.raises(RunError, match=r"another number of sure bits \(--sure\)"):
+        begun(tmp_path, source, 3, sure=1)
+    encode_all(tmp_path, source, 3, sure=0)
+    codes = Collection(tmp_path).load_codes()
+    np.testing.assert_array_equal(codes.bits, projecting_hasher().encode(noisy_images(30).images).bits)
+    assert (codes.knows_uncertainty, codes.contents) == (False, None)
+    items = made.items(range(30))
+    assert [items[n].uncertainty is None for n in range(30)] == [True] * 20 + [False] * 10
 
 
 def killed_again_and_again(folder, shards, n, seconds, most):
@@ -271,8 +334,8 @@ def test_a_missing_pyarrow_says_what_to_install(monkeypatch, tmp_path):
 
 
 def test_rows_are_found_by_id(tmp_path):
-    codes = encode_all(tmp_path, DatasetSource(noisy_images(30)), 4)
-    shards = Shards(tmp_path)
+    encode_all(tmp_path, DatasetSource(noisy_images(30)), 4)
+    codes, shards = projecting_hasher().encode(noisy_images(30).images), Shards(tmp_path)
     found = shards.items([3, 29, 3])
     assert found == Collection(tmp_path).items([3, 29])
     assert found[29].uncertainty == pytest.approx(float(codes.image_uncertainty[29]), abs=1e-6)
@@ -332,3 +395,7 @@ def test_commands(digit_run, digit_hasher, photos, tmp_path):
     assert "do not agree" in refused("encode", digit_run.path, photos, "--shards", 4, "--shard", "1/3", "--out", out)
     assert "20 images indexed" in dmuh("index", out).stdout
     same(Collection(out).load_codes(), digit_hasher.encode(load_images([photos]).images))
+    assert "another number of sure bits" in refused("encode", digit_run.path, photos, "--shards", 3, "--sure", 2,
+                                                    "--out", out)  # fmt: skip
+    dmuh("encode", digit_run.path, photos, "--shards", 2, "--sure", 2, "--out", tmp_path / "surer")
+    assert Shards(tmp_path / "surer").merge() == digit_hasher.encode(load_images([photos]).images, sure=2).stored()

@@ -1,14 +1,16 @@
 """Collections: images that were encoded, on disk, with what is known of each.
 
-codes.safetensors   the codes, with ids and uncertainty
-items.jsonl         one line per image: id, path, labels, image uncertainty, metadata
+codes.safetensors   the codes, with ids, levels of sureness and digests of contents
+items.jsonl         one line per image: id, path, labels, uncertainty (the share of its bits that is expected to turn
+                    over), metadata
 lines.safetensors   where the line of each id begins in items.jsonl, and a checksum of the line, so that a few lines can
                     be read and checked without all others; collections of earlier versions have none
-collection.json     the model that made the codes, the checksums of the codes, items and lines, and the percentiles of
-                    the images' uncertainty
+collection.json     the model that made the codes, the checksums of the codes, items and lines, the percentiles of the
+                    images' uncertainty, and the version of all this, if it is not the first
 index.safetensors   the search index, once `dmuh index` made it
 
-Each file has a checksum and says what it belongs to: one that was altered, or taken from elsewhere, is refused.
+Each file has a checksum and says what it belongs to: one that was altered, or taken from elsewhere, is refused. The
+uncertainties of a collection of the first version are no probabilities: they are left out.
 """
 
 import hashlib
@@ -27,13 +29,13 @@ from dmuh.errors import DataError, FormatError
 from dmuh.files import load_arrays, save_arrays, saved_checksum, write_text
 from dmuh.index import HammingIndex
 
-_KIND = "dmuh collection"
+_KIND, _VERSION = "dmuh collection", 2
 _LINES, _LINES_VERSION = "dmuh lines", 1
 
 
 @dataclass(frozen=True)
 class Item:
-    """One image of a collection."""
+    """One image of a collection; its uncertainty is the share of its bits that is expected to turn over."""
 
     id: int
     path: str
@@ -126,18 +128,20 @@ class Collection:
         True
         """
         self.refuse_foreign()
+        known = {item.id: item for item in items}
         # ASCII: a file's name need not be Unicode, and a letter is a byte
-        lines = {item.id: json.dumps(vars(item)) + "\n" for item in items}
-        about = {"model": str(model.absolute()), "model_digest": model_digest}
+        lines = {id_: json.dumps(vars(item)) + "\n" for id_, item in known.items()}
+        unsure = [item.uncertainty for item in known.values() if item.uncertainty is not None]
+        about = {"version": _VERSION, "model": str(model.absolute()), "model_digest": model_digest}
         write_document(self._about_file, _KIND, about | {"finished": False})
-        codes.stored().save(self.codes_file, of=model_digest)
+        _kept(codes).save(self.codes_file, of=model_digest)
         write_text(self._items_file, "".join(lines.values()))
         self._write_lines(lines)
         sealed = {
             "codes": saved_checksum(self.codes_file),
             "items": file_digest(self._items_file),
             "lines": saved_checksum(self._lines_file),
-            "uncertainty_percentiles": uncertainty_percentiles(codes.image_uncertainty),
+            "uncertainty_percentiles": uncertainty_percentiles(unsure),
         }
         write_document(self._about_file, _KIND, about | sealed | {"finished": True})
 
@@ -173,16 +177,17 @@ class Collection:
             raise DataError(f"{self.path} holds codes but no index: make it by dmuh index {self.path}")
         return HammingIndex.load(self.index_file, of=codes)
 
-    def load_codes(self) -> Codes:
-        """Read the codes.
+    def load_codes(self, *, memory_map: bool = False) -> Codes:
+        """Read the codes, with their levels of sureness; with `memory_map` they stay on disk until used.
 
-        >>> len(dmuh.Collection(index_folder).load_codes())
-        20
+        >>> codes = dmuh.Collection(index_folder).load_codes()
+        >>> len(codes), codes.sure
+        (20, 1)
         """
         about = self._about()
         if saved_checksum(self.codes_file) != about["codes"]:
             raise FormatError(f"{self.codes_file} does not belong to {self._about_file}: index the images again")
-        return Codes.load(self.codes_file, of=about["model_digest"])
+        return Codes.load(self.codes_file, memory_map=memory_map, of=about["model_digest"])
 
     def codes_digest(self) -> str:
         """Return what tells these codes from others.
@@ -203,13 +208,14 @@ class Collection:
         return Path(about["model"]), about["model_digest"]
 
     def uncertainty_percentiles(self) -> list[float] | None:
-        """Return what 0, 1, …, 100% of the images stay at or below in uncertainty, if that is known.
+        """Return what 0, 1, …, 100% of the images stay at or below in the share of bits that may turn over, if known.
 
         >>> len(dmuh.Collection(index_folder).uncertainty_percentiles())
         101
         """
-        percentiles: list[float] | None = self._about()["uncertainty_percentiles"]
-        return percentiles
+        about = self._about()
+        percentiles: list[float] | None = about["uncertainty_percentiles"]
+        return None if _is_first(about) else percentiles
 
     def items(self, ids: Iterable[int] | None = None) -> dict[int, Item]:
         """Return items by id, in the order of the file: those with these ids, whose lines alone are read, or all.
@@ -227,7 +233,8 @@ class Collection:
             if hashlib.sha256(content).hexdigest() != about["items"]:
                 raise self._altered_items()
             lines = content.splitlines()
-        items = (Item(**json.loads(line)) for line in lines)
+        unknown = {"uncertainty": None} if _is_first(about) else {}
+        items = (Item(**json.loads(line) | unknown) for line in lines)
         return {item.id: item for item in items if wanted is None or item.id in wanted}
 
     def _write_lines(self, lines: Mapping[int, str]) -> None:
@@ -279,6 +286,16 @@ class Collection:
         if not about["finished"]:
             raise FormatError(f"{self.path} was not written to its end: index the images again")
         return about
+
+
+def _is_first(about: Mapping[str, Any]) -> bool:
+    """Whether a collection is of the first version, whose uncertainties are no probabilities."""
+    return "version" not in about
+
+
+def _kept(codes: Codes) -> Codes:
+    """Return what a collection keeps of codes: levels, where they have them, in place of an uncertainty per bit."""
+    return Codes(codes.bits, codes.n_bits, None, codes.ids, codes.levels, codes.worth, codes.contents)
 
 
 def _line_digest(line: bytes) -> int:

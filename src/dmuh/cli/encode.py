@@ -7,8 +7,8 @@ import typer
 
 from dmuh.cli import console
 from dmuh.cli.console import say, say_json, warn
-from dmuh.cli.options import DatasetOptions, Json, Workers, flag, with_groups
-from dmuh.cli.shards import encode_shards
+from dmuh.cli.options import DatasetOptions, Json, Sure, Workers, flag, with_groups
+from dmuh.cli.shards import chosen_sure, encode_shards
 from dmuh.cli.stopping import AGAIN, GOES_ON, stoppable
 from dmuh.errors import ConfigError, DataError, needs_torch
 
@@ -43,6 +43,7 @@ def encode(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write the codes to.")],
     source: DatasetOptions = DatasetOptions(),  # noqa: B008 (never used: each option has its default)
+    sure: Sure = None,
     workers: Workers = None,
     replace: Replace = False,
     as_json: Json = False,
@@ -78,15 +79,23 @@ def encode(
         images = [path.absolute() for path in images] if on_ray else images  # actors run in folders of their own
         parts = open_source(images) or DatasetSource(load(images, source))
         reading = reading_by(source.on_bad_image, workers)
-        encode_shards(run, parts, out, shards=shards, shard=shard, reading=reading, on_ray=on_ray, as_json=as_json)
+        encode_shards(
+            run, parts, out, shards=shards, shard=shard, sure=sure, reading=reading, on_ray=on_ray, as_json=as_json
+        )
         return
-    codes = encode_to(out, run, images, source, workers, replace)
-    result = {"codes": str(out), "images": len(codes), "n_bits": codes.n_bits}
+    codes = encode_to(out, run, images, source, sure, workers, replace)
+    result = {"codes": str(out), "images": len(codes), "n_bits": codes.n_bits, "sure": codes.sure}
     say_json(result) if as_json else say(f"{len(codes):,} images encoded with {codes.n_bits} bits: {out}")
 
 
 def encode_to(
-    out: Path, run: Path, images: list[Path], source: DatasetOptions, workers: int | None, replace: bool
+    out: Path,
+    run: Path,
+    images: list[Path],
+    source: DatasetOptions,
+    sure: int | None,
+    workers: int | None,
+    replace: bool,
 ) -> "Codes":
     """Encode images or a data set into a collection folder; an index that is there is replaced only on demand."""
     from dmuh.collection import Collection
@@ -97,17 +106,18 @@ def encode_to(
     refuse_to_replace(Collection(out), replace)
     data = load(images, source)
     hasher = Hasher.load(run)
+    sure_bits = chosen_sure(sure, hasher)
     reading = reading_by(source.on_bad_image, workers)
-    codes = _encode_by_cache(run, hasher, data, reading)
+    codes = _encode_by_cache(run, hasher, data, reading, sure_bits)
     if codes is None:
-        codes = hasher.encode(data.images, reading=reading)
+        codes = hasher.encode(data.images, reading=reading, sure=sure_bits)
     if len(reading.bad):
         warn(reading.bad.summary())
     Collection(out).write(codes, data, run, hasher.digest)
     return codes
 
 
-def _encode_by_cache(run: Path, hasher: "Hasher", data: "Dataset", reading: "Reading") -> "Codes | None":
+def _encode_by_cache(run: Path, hasher: "Hasher", data: "Dataset", reading: "Reading", sure: int) -> "Codes | None":
     """Encode a data set whose features a training left in the cache; None where that is not so or would not pay."""
     from dmuh.machine import cache_folder
     from dmuh.runs import Run
@@ -120,7 +130,7 @@ def _encode_by_cache(run: Path, hasher: "Hasher", data: "Dataset", reading: "Rea
         if error.name != "torch":
             raise
         return None
-    return encode_by_cache(Run(run), hasher, data, reading, _MANY)
+    return encode_by_cache(Run(run), hasher, data, reading, _MANY, sure)
 
 
 def refuse_to_replace(collection: "Collection", replace: bool) -> None:

@@ -8,7 +8,7 @@ import typer
 from dmuh.cli.console import say, say_json
 from dmuh.cli.encode import Replace, encode_to
 from dmuh.cli.milvus import fill_milvus
-from dmuh.cli.options import DatasetOptions, Engine, Json, Workers, with_groups
+from dmuh.cli.options import DatasetOptions, Engine, Json, Sure, Workers, with_groups
 from dmuh.cli.stopping import stoppable
 from dmuh.errors import ConfigError
 
@@ -29,6 +29,7 @@ def index(
         typer.Option("--out", "-o", metavar="DIR", help="Folder of the index; codes are indexed where they are."),
     ] = None,
     dataset: DatasetOptions = DatasetOptions(),  # noqa: B008 (never used: each option has its default)
+    sure: Sure = None,
     workers: Workers = None,
     replace: Replace = False,
     engine: Engine = None,
@@ -45,8 +46,8 @@ def index(
 
     replaced = False
     if Collection(source).exists or Shards(source).exists:
-        if images or out:
-            raise ConfigError(f"{source} holds codes, which are indexed in place: leave out images and --out")
+        if images or out or sure is not None:
+            raise ConfigError(f"{source} holds codes, which are indexed in place: leave out images, --out and --sure")
         if engine is None and not Collection(source).exists:
             Shards(source).merge()
         out = source
@@ -54,7 +55,7 @@ def index(
         raise ConfigError("to index images give a run, the images and --out: dmuh index RUN IMAGES --out INDEX")
     else:
         replaced = Collection(out).has_index
-        encode_to(out, source, images, dataset, workers, replace)
+        encode_to(out, source, images, dataset, sure, workers, replace)
     built = Collection(out).build_index() if engine is None else fill_milvus(engine, out)
     result = {"index": str(out), "images": len(built), "n_bits": built.n_bits, "replaced": replaced}
     instead = ", in place of the index that was there" if replaced else ""

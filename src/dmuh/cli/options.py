@@ -76,6 +76,10 @@ class DatasetOptions(OptionGroup):
     ] = None
 
 
+Sure = Annotated[
+    int | None,
+    typer.Option(min=0, max=2, metavar="N", help="Bits per bit that say how sure it is: 0, 1 (the default) or 2."),
+]
 Json = Annotated[bool, flag("--json", help="Print the result as JSON.")]
 OnBadImage = Annotated[
     str | None,

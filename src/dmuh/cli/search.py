@@ -1,8 +1,7 @@
 """dmuh search."""
 
-import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,11 +13,13 @@ from dmuh.cli.stopping import stoppable
 from dmuh.errors import ConfigError, DataError, RunError, needs_torch
 
 if TYPE_CHECKING:
+    from dmuh.cli.answers import Answer, Answers
     from dmuh.codes import Codes
     from dmuh.collection import Item
     from dmuh.datasets import Dataset
     from dmuh.encoder import Hasher
-    from dmuh.index import Index
+    from dmuh.index import HammingIndex, MilvusIndex
+    from dmuh.index.soft import Ranking
 
 
 @stoppable()
@@ -30,7 +31,25 @@ def search(
     ],
     k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="How many of the nearest images.")] = 10,
     radius: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Instead: all images within this distance, in bits.")
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Instead: all images that differ in at most N bits; with --ranking soft as is expected.",
+        ),
+    ] = None,
+    ranking: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Order by the expected number of differing bits: soft (the default); or by the number: hamming.",
+        ),
+    ] = None,
+    at_least: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, metavar="P", help="Leave out images that share a label with a probability of less than P."
+        ),
     ] = None,
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the queries and what was found to this .png file.")
@@ -46,31 +65,39 @@ def search(
 
     Example: dmuh search photos.index query.jpg --sheet found.png
     """
+    from dmuh.cli.answers import Asked, Stored, find
     from dmuh.collection import Collection
     from dmuh.datasets import load_images
     from dmuh.shards import Shards
 
+    asked = Asked(k, radius, cast("Ranking | None", ranking), at_least)
     if sheet and sheet.suffix.lower() != ".png":
         raise ConfigError(f"--sheet must be a .png file, got {sheet}")
     with needs_torch("encoding query images"):
         whole, shards = Collection(index_folder), Shards(index_folder)
-        searched = whole.load_index() if engine is None else open_milvus(engine, index_folder)
+        if engine is None:
+            index: HammingIndex | MilvusIndex = whole.load_index()
+            stored = Stored.in_file(whole.load_codes(memory_map=True))
+        else:
+            index = open_milvus(engine, index_folder)
+            stored = Stored(index.codes, index.identical)
         collection = shards if shards.exists and not whole.exists else whole
         hasher = _load_model(index_folder, *collection.model(), model)
+    asked.check(hasher.calibration)
     data, reading = load_images(images) if hasher.takes_images else _vectors(images), reading_by(on_bad_image)
     queries = hasher.encode(data.images, reading=reading)
     if len(reading.bad):
         warn(reading.bad.summary())
-    matches = _matches(searched, queries, k, radius)
-    items = collection.items(id_ for pairs in matches for _, id_ in pairs)
+    answers = find(index, stored, queries, asked, hasher.calibration)
+    items = collection.items(answer.id for one in answers for answer in one.found)
     percentiles = whole.uncertainty_percentiles() if whole.exists else None
-    results = _results(data, queries, matches, items, percentiles)
+    results = _results(data, queries, answers, items, percentiles)
     if sheet:
         _draw_sheet(results, sheet)
     if as_json:
         say_json(results)
     else:
-        _say_results(results)
+        _say_results(results, at_least)
         if sheet:
             say(f"drawn to {sheet}")
 
@@ -91,7 +118,7 @@ def _load_model(index: Path, made_by: Path, digest: str, model: Path | None) -> 
 def _results(
     data: "Dataset",
     queries: "Codes",
-    matches: list[list[tuple[int, int]]],
+    answers: "list[Answers]",
     items: "dict[int, Item]",
     percentiles: list[float] | None,
 ) -> list[dict[str, Any]]:
@@ -102,32 +129,61 @@ def _results(
     return [
         {
             "query": data.path(position),
+            "n_bits": queries.n_bits,
             "uncertainty": None if unsure is None else round(float(unsure[row]), 6),
             "less_certain_than": (
                 None if unsure is None or percentiles is None else less_certain_than(float(unsure[row]), percentiles)
             ),
-            "matches": [{"distance": distance, **vars(items[id_])} for distance, id_ in matches[row]],
+            "best_match": None if (best := answers[row].best) is None else round(best, 4),
+            "matches": [_match(answer, items[answer.id]) for answer in answers[row].found],
         }
         for row, position in enumerate(queries.ids.tolist())
     ]
 
 
-def _say_results(results: list[dict[str, Any]]) -> None:
+def _match(answer: "Answer", item: "Item") -> dict[str, Any]:
+    """Return one match: its distances, what they mean, and what is known of the image."""
+    from dmuh.encoder.matching import likely
+
+    distance = answer.distance if isinstance(answer.distance, int) else round(answer.distance, 4)
+    return {
+        "distance": distance,
+        "hamming": answer.hamming,
+        "match": None if answer.match is None else round(answer.match, 4),
+        "likely": None if answer.match is None else likely(answer.match),
+        "identical": answer.identical,
+        **vars(item),
+    }
+
+
+def _say_results(results: list[dict[str, Any]], at_least: float | None) -> None:
     """Print a table for each query."""
+    from dmuh.encoder.matching import turning_over
+    from dmuh.index.soft import distance_text
+
     for result in results:
-        note = "" if result["uncertainty"] is None else f" (uncertainty {result['uncertainty']:.4f})"
+        note = "" if result["uncertainty"] is None else turning_over(result["uncertainty"], result["n_bits"])
         if result["less_certain_than"] is not None:
-            note = f"{note[:-1]}, more than {result['less_certain_than']}% of the collection)"
+            note += f", more than {result['less_certain_than']}% of the collection"
         rows = [
             {
-                "distance": str(match["distance"]),
-                "uncertainty": "" if match["uncertainty"] is None else f"{match['uncertainty']:.4f}",
+                "distance": distance_text(match["distance"]),
+                "match": _words(match),
                 "labels": ";".join(match["labels"]),
                 "image": match["path"],
             }
             for match in result["matches"]
         ]
-        say_table(f"{result['query']}{note}", rows, empty="no image is near")
+        empty = "no image is near"
+        if at_least is not None and result["best_match"] is not None:
+            best = f"{result['best_match']:.2f}"
+            empty = f"nothing close enough: the best answer shares a label with a probability of {best}"
+        say_table(f"{result['query']}{f' ({note})' if note else ''}", rows, empty=empty)
+
+
+def _words(match: dict[str, Any]) -> str:
+    """Return what a match is called: the same image, or how likely it shares a label with the query, if it is known."""
+    return "same image" if match["identical"] else match["likely"] or ""
 
 
 def _vectors(sources: list[Path]) -> "Dataset":
@@ -139,29 +195,23 @@ def _vectors(sources: list[Path]) -> "Dataset":
     return load_features(sources[0])
 
 
-def _matches(searched: "Index", queries: "Codes", k: int, radius: int | None) -> list[list[tuple[int, int]]]:
-    """Return (distance, id) of what is found for each query."""
-    if radius is None:
-        found = searched.search(queries, k)
-        rows = zip(found.distances.tolist(), found.ids.tolist(), strict=True)
-        return [list(zip(distances, ids, strict=True)) for distances, ids in rows]
-    near = searched.within(queries, radius)
-    pairs = list(zip(near.distances.tolist(), near.ids.tolist(), strict=True))
-    ends = near.offsets.tolist()
-    return [pairs[begin:end] for begin, end in itertools.pairwise(ends)]
+def _caption(distance: str, words: str) -> str:
+    """Return the line under a picture; without words it says what the number is."""
+    return f"{distance}, {words}" if words else f"distance {distance}"
 
 
 def _draw_sheet(results: list[dict[str, Any]], file: Path) -> None:
     """Draw each query and its matches as a row; say if images are not where they were indexed."""
     from dmuh.catalogue.paths import displayed
     from dmuh.files import written_whole
+    from dmuh.index.soft import distance_text
     from dmuh.report.thumbnails import Tile, contact_sheet
 
     rows = [
         [
             Tile(result["query"], "query", displayed(Path(result["query"]).name)),
             *(
-                Tile(m["path"], f"distance {m['distance']}", displayed(";".join(m["labels"])))
+                Tile(m["path"], _caption(distance_text(m["distance"]), _words(m)), displayed(";".join(m["labels"])))
                 for m in result["matches"]
             ),
         ]

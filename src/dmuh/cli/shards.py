@@ -7,8 +7,20 @@ from dmuh.cli.console import say, say_json, warn
 from dmuh.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dmuh.encoder import Hasher
     from dmuh.images import Reading
     from dmuh.shards.sources import ImageSource
+
+
+def chosen_sure(sure: int | None, hasher: "Hasher") -> int:
+    """Return how many sure bits per bit codes get, by the option --sure; a model that has no levels gives none."""
+    from dmuh.encoder.calibration import DEFAULT_SURE
+
+    chosen = DEFAULT_SURE if sure is None else sure
+    if chosen and chosen not in hasher.calibration.grades:
+        warn("this model does not know how sure its bits are, so its codes are kept without sure bits: train it again")
+        return 0
+    return chosen
 
 
 def encode_shards(
@@ -18,6 +30,7 @@ def encode_shards(
     *,
     shards: int | None,
     shard: str | None,
+    sure: int | None,
     reading: "Reading",
     on_ray: bool,
     as_json: bool,
@@ -38,7 +51,9 @@ def encode_shards(
     mine = [chosen[0]] if chosen else assigned_shards(total)
     hasher = Hasher.load(run)
     folder = Shards(out)
-    folder.begin(Manifest(str(run.absolute()), hasher.digest, hasher.n_bits, source.digest(), total))
+    sure_bits = chosen_sure(sure, hasher)
+    worth = hasher.calibration.grades[sure_bits].worth.tolist() if sure_bits else None
+    folder.begin(Manifest(str(run.absolute()), hasher.digest, hasher.n_bits, source.digest(), total, worth))
     with reading.under_one_bar(f"encoding {len(mine)} of {total} shards", None) as shard_reading:
         if on_ray:
             encode_on_ray(run.absolute(), source, Shards(out.absolute()), mine, shard_reading)

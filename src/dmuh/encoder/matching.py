@@ -1,4 +1,4 @@
-"""What a distance means, in words: how likely an answer shares a label with the query, and how sure a query's bits are."""
+"""What a distance means: how likely an answer shares a label with the query, and how that is said."""
 
 from typing import Literal
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dmuh.codes import Codes, pandas_table
 from dmuh.errors import DtypeError, InputError
+from dmuh.index.soft import distance_text
 
 Ids = NDArray[np.int64]
 IdsLike = NDArray[Any] | Sequence[int]
@@ -65,7 +66,7 @@ class Matches:
         head = "".join(f"<th>{rank + 1}</th>" for rank in ranks)
         rows = [
             f"<tr><th>{query}</th>"
-            + "".join(f"<td>{ids[rank]}<br><small>{distances[rank]}</small></td>" for rank in ranks)
+            + "".join(f"<td>{ids[rank]}<br><small>{distance_text(distances[rank])}</small></td>" for rank in ranks)
             + "</tr>"
             for query, (ids, distances) in enumerate(
                 zip(self.ids[:_MOST_QUERIES].tolist(), self.distances[:_MOST_QUERIES].tolist(), strict=True)

@@ -49,3 +49,19 @@ def pair_weights(queries: Codes, worth: NDArray[np.float32] | None) -> NDArray[n
 def shown(distances: NDArray[Any]) -> NDArray[np.float32]:
     """Return sums of whole units as expected numbers of differing bits."""
     return (distances / np.float32(2 * UNITS)).astype(np.float32)
+
+
+def distance_text(distance: float) -> str:
+    """Return a distance as it is shown: an expected number of differing bits as 3.4, a Hamming distance as 3."""
+    return str(distance) if isinstance(distance, int) else f"{distance:.1f}"
+
+
+def pair_distances(queries: Codes, codes: Codes) -> NDArray[np.int64]:
+    """Return the distance of each query to each of a few codes, in whole units: int64 (q, n)."""
+    weights = pair_weights(queries, codes.worth).astype(np.float32)  # float32 holds these sums exactly, and is quick
+    asked, stored = (np.where(part.unpack() == 1, np.float32(1), np.float32(-1)) for part in (queries, codes))
+    level, total = codes.level(), np.full((len(queries), len(codes)), UNITS * codes.n_bits, np.int64)
+    for number in range(weights.shape[2]):
+        agreed = (asked * weights[:, :, number]) @ (stored * (level == number)).T
+        total -= agreed.astype(np.int64)
+    return total

@@ -13,6 +13,7 @@ from dmuh.datasets import Dataset
 from dmuh.errors import InputError
 from dmuh.images import ImageLike
 from dmuh.index import Matches
+from dmuh.index.soft import distance_text
 from dmuh.report.thumbnails import data_uri
 
 Pictures = Dataset | Sequence[ImageLike] | Mapping[int, ImageLike] | NDArray[np.uint8]
@@ -40,10 +41,10 @@ class MatchesView:
         left = len(self.matches) - len(shown)
         return "".join(shown) + (f"<p>and {left:,} more queries</p>" if left > 0 else "")
 
-    def _row(self, query: int, ids: list[int], distances: list[int]) -> str:
+    def _row(self, query: int, ids: list[int], distances: list[float]) -> str:
         cells = [] if self.queries is None else [self._cell(self.queries, query, f"query {query}")]
         cells += [
-            self._cell(self.images, id_, f"{id_}, distance {distance}")
+            self._cell(self.images, id_, f"{id_}, distance {distance_text(distance)}")
             for id_, distance in zip(ids, distances, strict=True)
         ]
         return f'<div style="white-space:nowrap;overflow-x:auto">{"".join(cells)}</div>'

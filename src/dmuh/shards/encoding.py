@@ -36,7 +36,7 @@ def encode_shard(
         parquet.ParquetWriter(stream, schema, compression="zstd") as writer,
     ):
         for batch in source.batches(shard, manifest.shards):
-            codes = hasher.encode(batch.images, ids=batch.ids, reading=reading)
+            codes = hasher.encode(batch.images, ids=batch.ids, reading=reading, sure=manifest.sure)
             writer.write_table(_table(pa, schema, codes, batch))
             spans += [codes.ids[0], codes.ids[-1]] if len(codes) else []
     folder.finish(shard, manifest, *_ends(spans))
@@ -69,7 +69,9 @@ def _schema(pa: Any, n_bits: int) -> Any:
         "path": pa.binary(),  # a file's name need not be UTF-8
         "labels": pa.list_(pa.string()),
         "code": pa.binary(-(-n_bits // 8)),  # packed bits
-        "uncertainty": pa.list_(pa.float32()),  # one number per bit
+        "levels": pa.binary(),  # packed planes, one behind the other; empty without levels
+        "contents": pa.int64(),  # digest by which identical images are found
+        "uncertainty": pa.float32(),  # share of the bits that is expected to turn over
     }
     return pa.schema(list(columns.items()))
 
@@ -77,13 +79,15 @@ def _schema(pa: Any, n_bits: int) -> Any:
 def _table(pa: Any, schema: Any, codes: Codes, batch: ImageBatch) -> Any:
     """Return the rows of a shard for those images of a batch that could be read."""
     rows = np.searchsorted(batch.ids, codes.ids)
-    unsure = [[]] * len(codes) if codes.uncertainty is None else list(codes.uncertainty)
+    levels = [b""] * len(codes) if codes.levels is None else [planes.tobytes() for planes in codes.levels]
     columns = {
         "id": codes.ids,
         "path": [os.fsencode(batch.names[row]) for row in rows],
         "labels": [[displayed(label) for label in batch.labels[row]] for row in rows],
         "code": [row.tobytes() for row in codes.bits],
-        "uncertainty": unsure,
+        "levels": levels,
+        "contents": codes.contents,
+        "uncertainty": codes.image_uncertainty,
     }
     return pa.table(columns, schema)
 

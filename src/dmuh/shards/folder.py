@@ -2,14 +2,19 @@
 
 It holds
 
-    shards.json                      the model, the sources and how many shards they are cut into
-    shard-00003-of-00064.parquet     id, path, labels, code (packed bits) and uncertainty (per bit) of each image
+    shards.json                      the model, what its levels of sureness are worth, the sources and how many shards
+                                     they are cut into
+    shard-00003-of-00064.parquet     of each image id, path, labels, code (packed bits), levels (packed planes),
+                                     contents (a digest) and uncertainty (the share of bits that may turn over)
     shard-00003-of-00064.json        the checksum of that file, what it belongs to, and the ids that it spans
 
 Which images a shard has depends on the sources and the number of shards alone. A shard is written whole or not at all,
 and counts once its checksum is written, so to go on after a crash is to run the same command: what is there is left
 alone. A code never depends on the images encoded beside it, so the shards together are what one process would have
 made. A shard that was altered, or is of other images or another model, is refused.
+
+Shards of earlier versions have no levels and no contents. Their uncertainties, one per bit, are no probabilities: they
+are left out.
 """
 
 import hashlib
@@ -21,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmuh.codes import Codes
 from dmuh.collection import Collection, Item
@@ -42,10 +48,19 @@ class Manifest:
     n_bits: int
     source: str  # digest of what is encoded
     shards: int
+    worth: list[list[float]] | None = None  # of the levels of each bit; None: codes have no levels
 
     def digest(self) -> str:
         """Return what each shard says it belongs to; where the model lies does not count."""
-        return digest_of({key: value for key, value in asdict(self).items() if key != "model"})
+        same = {key: value for key, value in asdict(self).items() if key != "model"}
+        if self.worth is None:  # as earlier versions, which knew no levels, computed it
+            del same["worth"]
+        return digest_of(same)
+
+    @property
+    def sure(self) -> int:
+        """How many bits say how sure each bit is: 0, 1 or 2."""
+        return 0 if self.worth is None else len(self.worth[0]).bit_length() - 1
 
 
 @dataclass(frozen=True)
@@ -98,7 +113,12 @@ class Shards:
             with suppress(FileExistsError):
                 write_document(self._manifest_file, _KIND, asdict(manifest), replace=False)
         existing = self.manifest()
-        same = {"model": "model_digest", "list of images": "source", "number of shards": "shards"}
+        same = {
+            "model": "model_digest",
+            "list of images": "source",
+            "number of shards": "shards",
+            "number of sure bits (--sure)": "sure",
+        }
         other = [what for what, name in same.items() if getattr(existing, name) != getattr(manifest, name)]
         if other:
             raise RunError(f"{self.path} holds shards of another {' and '.join(other)}: choose another folder")
@@ -186,18 +206,20 @@ class Shards:
 
 @dataclass(frozen=True)
 class ShardContent:
-    """Some rows of a shard: their codes, and path and labels of each image."""
+    """Some rows of a shard: their codes, and of each image path, labels and the share of bits that may turn over."""
 
     codes: Codes
     paths: list[str]
     labels: list[list[str]]
+    uncertainty: list[float | None]
 
     def items(self) -> list[Item]:
         """Return the items of a collection, one per image."""
-        unsure = self.codes.image_uncertainty
         return [
-            Item(id_, self.paths[row], self.labels[row], None if unsure is None else round(float(unsure[row]), 6))
-            for row, id_ in enumerate(self.codes.ids.tolist())
+            Item(id_, path, labels, None if unsure is None else round(unsure, 6))
+            for id_, path, labels, unsure in zip(
+                self.codes.ids.tolist(), self.paths, self.labels, self.uncertainty, strict=True
+            )
         ]
 
 
@@ -211,10 +233,21 @@ def _read(file: Path, info: ShardInfo, filters: Any = None) -> Any:
 
 
 def _content(table: Any, manifest: Manifest) -> ShardContent:
-    """Return the rows of a shard as codes, paths and labels."""
-    n, width = len(table), -(-manifest.n_bits // 8)
-    bits = np.frombuffer(b"".join(table["code"].to_pylist()), np.uint8).reshape(n, width)
-    unsure = table["uncertainty"].combine_chunks().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
-    ids = table["id"].to_numpy().astype(np.int64)
-    codes = Codes(bits, manifest.n_bits, unsure.reshape(n, -1) if len(unsure) else None, ids)
-    return ShardContent(codes, [os.fsdecode(path) for path in table["path"].to_pylist()], table["labels"].to_pylist())
+    """Return the rows of a shard as codes, paths, labels and uncertainties."""
+    n, width, sure = len(table), -(-manifest.n_bits // 8), manifest.sure
+    is_old = "contents" not in table.column_names  # with an uncertainty per bit, which was no probability
+    codes = Codes(
+        _packed(table["code"]).reshape(n, width),
+        manifest.n_bits,
+        ids=table["id"].to_numpy().astype(np.int64),
+        levels=_packed(table["levels"]).reshape(n, sure, width) if sure else None,
+        worth=np.array(manifest.worth, np.float32) if sure else None,
+        contents=None if is_old else table["contents"].to_numpy().astype(np.int64),
+    )
+    paths, unsure = table["path"].to_pylist(), [None] * n if is_old else table["uncertainty"].to_pylist()
+    return ShardContent(codes, [os.fsdecode(path) for path in paths], table["labels"].to_pylist(), unsure)
+
+
+def _packed(column: Any) -> NDArray[np.uint8]:
+    """Return a column of bytes as one array, row behind row."""
+    return np.frombuffer(b"".join(column.to_pylist()), np.uint8)
