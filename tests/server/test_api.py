@@ -132,6 +132,7 @@ def test_the_same_image_comes_first_whatever_its_distance(client, digit_hasher, 
     assert min(match["distance"] for match in answer["matches"]) < first["distance"]
     assert not any(match["identical"] for match in answer["matches"][1:])
     assert ids(upload(client, paths[row].read_bytes(), k=1)) == [row + 1]
+    assert ids(upload(client, paths[row].read_bytes(), radius=0, at_least=1)) == [row + 1]
     copies = [upload(client, paths[row].read_bytes(), 201, "/api/images", label="copy")["id"] for _ in range(3)]
     answer = search(client, id=row + 1, k=20)
     assert sorted(ids(answer)[:3]) == copies

@@ -64,7 +64,7 @@ def test_how_sure_bits_are_is_kept_in_as_many_bits_as_asked_for(model, photos, t
     for sure in (0, 1):
         sentence = refused("serve", *words, tmp_path / "two", "--sure", sure)
         assert f"holds codes with 2 sure bits per bit, got codes with {sure}: give --sure 2, or another" in sentence
-    assert "3 is not in the range 0<=x<=2" in refused("serve", *words, tmp_path / "three", "--sure", 3)
+    assert "Invalid value for '--sure'" in dmuh("serve", *words, tmp_path / "three", "--sure", 3, code=2).stderr
 
 
 def test_sure_bits_that_an_index_or_a_model_has_not_are_refused(model, digit_hasher, photos, tmp_path):
@@ -75,6 +75,7 @@ def test_sure_bits_that_an_index_or_a_model_has_not_are_refused(model, digit_has
     for sure in ("--sure 1", ""):
         with Server(model, "--index", tmp_path / "index", *sure.split()) as server:
             assert about(server.address)["sure"] == 1
+    assert "got --sure 0: index the images again" in refused("serve", model, "--index", tmp_path / "index", "--sure", 0)
 
 
 def test_the_token_may_come_from_the_environment(model, photos, monkeypatch):

@@ -48,7 +48,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """What is stored of a new image beside its code; without an id it gets the next one."""
+    """What is stored of a new image beside its code; without an id it gets the next one.
+
+    `uncertainty` is the share of its bits that is expected to turn over, where that is known better than by its code.
+    """
 
     path: str
     labels: Sequence[str] = ()
@@ -56,6 +59,7 @@ class Entry:
     id: int | None = None
     added: bool = False
     stamp: int | None = None
+    uncertainty: float | None = None
 
 
 class Catalogue(Database):
@@ -109,7 +113,8 @@ class Catalogue(Database):
 
     def add(self, entries: Iterable[Entry], codes: Codes) -> list[int]:
         """Add images, all or none; the ids of the codes are ignored. Returns the images' ids."""
-        unsure = codes.image_uncertainty
+        mean = codes.image_uncertainty
+        unsure: list[Any] = [None] * len(codes) if mean is None else mean.tolist()
         ids = []
         with self.transaction() as connection:
             self.settle(codes.worth)
@@ -119,7 +124,7 @@ class Catalogue(Database):
                 last = max(last, id_)
                 image = (
                     id_, os.fsencode(entry.path), int(entry.added), entry.stamp, json.dumps(list(entry.labels)),
-                    json.dumps(entry.metadata), None if unsure is None else float(unsure[row]),
+                    json.dumps(entry.metadata), unsure[row] if entry.uncertainty is None else entry.uncertainty,
                 )  # fmt: skip
                 code = (
                     id_, codes.bits[row].tobytes(), None if codes.levels is None else codes.levels[row].tobytes(),

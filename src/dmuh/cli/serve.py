@@ -243,11 +243,7 @@ def _service(
 
     with locked(folder.lock, busy), folder.open(hasher) as catalogue:
         if index is not None:
-            root = import_collection(catalogue, Collection(index), hasher)
-            if sure not in (None, catalogue.sure):
-                raise ConfigError(
-                    f"{index} has {catalogue.sure} sure bits per bit, got --sure {sure}: index the images again"
-                )
+            root = import_collection(catalogue, Collection(index), hasher, sure)
         else:
             root, reading = cast(Path, images), Reading(on_bad_image="skip", progress=console.counting_bar)
             add_images(catalogue, root, remove_outdated(catalogue, root), hasher, reading, sure)

@@ -219,11 +219,11 @@ class Searcher:
 
 
 def _answer(search: Search, query: Query, images: list[Found], known: dict[int, Known]) -> str:
-    """Return an answer as JSON: of the k nearest images those within the radius that are likely enough."""
+    """Return an answer as JSON: identical images, and of the k nearest those within the radius, if likely enough."""
     reach = np.inf if search.radius is None else search.radius
-    # those that are not known were deleted a moment ago
-    near = [image for image in images if image.id != query.id and image.distance <= reach and image.id in known]
-    near, number = near[: search.k], query.number
+    near = [image for image in images if image.identical or (image.id != query.id and image.distance <= reach)]
+    near = [image for image in near if image.id in known][: search.k]  # others were deleted a moment ago
+    number = query.number
     matches = [
         f"{{{match_json(image.distance, (number ^ own.number).bit_count(), image.match, identical=image.identical)},"
         f"{own.about}}}"

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dmuh.catalogue import Row
 from dmuh.codes import Codes
-from dmuh.index.soft import UNITS, Ranking, pair_weights, shown
+from dmuh.index.soft import Ranking, pair_distances, shown
 
 
 class StoredCodes:
@@ -34,8 +34,6 @@ class StoredCodes:
     def distance(self, query: Codes, row: Row, ranking: Ranking) -> float:
         """Return the distance of one code to a row, as an index computes it."""
         own = self.codes([row])
-        differ = query.unpack()[0] != own.unpack()[0]
         if ranking == "hamming":
-            return int(differ.sum())
-        weights = pair_weights(query, own.worth)[0][np.arange(self._n_bits), own.level()[0]].astype(np.int64)
-        return float(shown(np.where(differ, UNITS + weights, UNITS - weights).sum()))
+            return int(np.bitwise_count(query.bits ^ own.bits).sum())
+        return float(shown(pair_distances(query, own))[0, 0])

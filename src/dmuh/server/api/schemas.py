@@ -24,7 +24,8 @@ Radius = Annotated[
         ge=0,
         le=1024,
         allow_inf_nan=False,
-        description="Distance up to which images count, in bits of the ranking; without it all do.",
+        description="Distance up to which images count, in bits of the ranking, beside identical ones; without it all "
+        "do.",
         examples=[8],
     ),
 ]
