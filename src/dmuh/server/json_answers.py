@@ -21,15 +21,17 @@ class CodeWriter:
 
     def __init__(self, n_bits: int, worth: NDArray[np.float32] | None) -> None:
         self._n_bits = n_bits
-        self._of_levels = None if worth is None else [_rounded(row) for row in (1 - worth) / 2]  # (n_bits, levels)
+        self._of_levels = [] if worth is None else _texts((1 - worth) / 2)
 
     def image(self, row: Row) -> str:
         """Return the members of an image's JSON object, without the braces."""
         path = quoted(shown_path(row.path.decode("utf-8", "backslashreplace"), added=bool(row.added)))
         bits = None
-        if row.levels is not None and self._of_levels is not None:
-            level = self._levels(row.levels)
-            bits = [numbers[own] for numbers, own in zip(self._of_levels, level, strict=True)]
+        if row.levels is not None:
+            levels = _halves(row.levels[: len(row.code)])
+            if len(row.levels) > len(row.code):  # a second plane
+                levels = [one | two << 4 for one, two in zip(levels, _halves(row.levels[len(row.code) :]), strict=True)]
+            bits = [texts[own] for texts, own in zip(self._of_levels, levels, strict=False)]  # half a byte may be spare
         return (
             f'"id":{row.id},"path":{path},"labels":{row.labels},"metadata":{row.metadata},'
             f"{self._code(row.code, row.uncertainty, bits)}"
@@ -47,13 +49,6 @@ class CodeWriter:
         of_bits = "null" if bit_uncertainty is None else f"[{','.join(bit_uncertainty)}]"
         return f'"uncertainty":{of_image},"bits":"{bits}","bit_uncertainty":{of_bits}'
 
-    def _levels(self, packed: bytes) -> list[int]:
-        """Return the level of each bit of a code, from its packed planes."""
-        planes = np.frombuffer(packed, np.uint8).reshape(-1, -(-self._n_bits // 8))
-        ones = np.unpackbits(planes, axis=1, count=self._n_bits, bitorder="little")
-        level: list[int] = (ones[0] if len(ones) == 1 else ones[0] | ones[1] << 1).tolist()
-        return level
-
 
 def match_json(distance: float, hamming: int, match: float | None, *, identical: bool) -> str:
     """Return the members of a match beside those of its image; distance and probability are rounded already."""
@@ -70,6 +65,27 @@ def rounded(numbers: NDArray[Any]) -> NDArray[np.float64]:
 def shown_path(path: str, *, added: bool) -> str:
     """Return the path of an image in answers, by which a search may name it."""
     return f"added/{path}" if added else path
+
+
+def _texts(of_levels: NDArray[np.float32]) -> list[list[str]]:
+    """Return the numbers of every four bits (n_bits / 4) for all that half a byte of each plane may hold (16 or 256).
+
+    of_levels  float32 (n_bits, 2 or 4): the number for each level of each bit
+    """
+    numbers = [_rounded(row) for row in of_levels]
+    n_planes = of_levels.shape[1].bit_length() - 1
+    return [
+        [
+            ",".join([own[(held >> bit & 1) | (held >> 4 + bit & 1) << 1] for bit, own in enumerate(some)])
+            for held in range(16**n_planes)
+        ]
+        for some in (numbers[first : first + 4] for first in range(0, len(numbers), 4))
+    ]
+
+
+def _halves(packed: bytes) -> list[int]:
+    """Return the halves of bytes, that of the lower bits first."""
+    return [half for byte in packed for half in (byte & 15, byte >> 4)]
 
 
 def _rounded(probabilities: NDArray[np.float32]) -> list[str]:

@@ -102,7 +102,7 @@ class Searcher:
         self._match = match or {}
         self._whole: Searchable = HammingIndex().add(catalogue.codes()) if whole is None else whole
         self._by_label: OrderedDict[str, Searchable] = OrderedDict()
-        self._fragments: dict[int, Known] = {}  # a row never changes, and no id returns
+        self._fragments: OrderedDict[int, Known] = OrderedDict()  # a row never changes, and no id returns
         KERNELS.prepare()  # numpy answers until they are compiled
 
     def __len__(self) -> int:
@@ -201,9 +201,9 @@ class Searcher:
         known = {id_: self._fragments[id_] for id_ in ids if id_ in self._fragments}
         rows = self._catalogue.rows(ids - known.keys())
         read = {row.id: Known(self._writer.image(row), _number(row.code)) for row in rows}
-        self._fragments |= read
+        self._fragments.update(read)
         while len(self._fragments) > _FRAGMENTS:
-            del self._fragments[next(iter(self._fragments))]
+            self._fragments.popitem(last=False)
         return known | read
 
     def _labelled(self, label: str | None) -> Searchable:
