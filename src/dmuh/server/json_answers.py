@@ -67,10 +67,10 @@ def shown_path(path: str, *, added: bool) -> str:
     return f"added/{path}" if added else path
 
 
-def _texts(of_levels: NDArray[np.float32]) -> list[list[str]]:
+def _texts(of_levels: NDArray[Any]) -> list[list[str]]:
     """Return the numbers of every four bits (n_bits / 4) for all that half a byte of each plane may hold (16 or 256).
 
-    of_levels  float32 (n_bits, 2 or 4): the number for each level of each bit
+    of_levels  (n_bits, 2 or 4): the number for each level of each bit
     """
     numbers = [_rounded(row) for row in of_levels]
     n_planes = of_levels.shape[1].bit_length() - 1
@@ -88,5 +88,5 @@ def _halves(packed: bytes) -> list[int]:
     return [half for byte in packed for half in (byte & 15, byte >> 4)]
 
 
-def _rounded(probabilities: NDArray[np.float32]) -> list[str]:
+def _rounded(probabilities: NDArray[Any]) -> list[str]:
     return [_NUMBERS[n] for n in np.rint(probabilities * _DIGITS).astype(np.int64).tolist()]

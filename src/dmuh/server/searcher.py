@@ -178,7 +178,7 @@ class Searcher:
         found = []
         for n, query in enumerate(queries):
             near = map(Found, matches.ids[n].tolist(), distances[n].tolist(), likely[n].tolist())
-            same = self._identical(query, codes, n, label)
+            same = self._identical(query, codes, n, label)[:k]
             ids = {image.id for image in same}
             found.append([*same, *(image for image in near if image.id not in ids)] if same else list(near))
         return found
