@@ -243,7 +243,7 @@ except SystemExit as stopped: assert not stopped.code
 print([name for name in ("numba", "torch") if name in sys.modules])
 """
     *answer, loaded = run(program, tmp_path / "index", photos / "ones" / "03.png").splitlines()
-    assert json.loads("\n".join(answer))[0]["matches"][0]["distance"] == 0
+    assert 0 <= json.loads("\n".join(answer))[0]["matches"][0]["distance"] < 2  # expected differing bits
     assert loaded == ("['torch']" if may_have_gpu() else "[]")
 
 
@@ -253,12 +253,13 @@ def test_the_rehearsals_leave_nothing_to_be_compiled(tmp_path):
 import sys
 import numpy as np
 from dmuh import Codes, HammingIndex, evaluate
-from dmuh.index import hash_table, scan, segment, tables
+from dmuh.index import hash_table, scan, segment, soft_groups, soft_scan, soft_within, tables
 from dmuh.index.kernel_use import KERNELS, only
 from dmuh.metrics import kernels, pairs, soft_kernels
 
 def compiled():
-    found = [value for module in (hash_table, scan, tables, kernels, soft_kernels) for value in vars(module).values()]
+    modules = (hash_table, scan, tables, kernels, soft_kernels, soft_scan, soft_groups, soft_within)
+    found = [value for module in modules for value in vars(module).values()]
     return {kernel.__name__: len(kernel.signatures) for kernel in found if hasattr(kernel, "signatures")}
 
 for rehearse in (KERNELS.rehearsals() | pairs.KERNELS.rehearsals()).values():
@@ -278,14 +279,25 @@ with only(compiled=True):
                 searched.search(codes[:9], 10), searched.within(codes[:9], 3), searched.search(codes, 3, among=[1, 2])
         loaded = HammingIndex.load(sys.argv[1]).add(Codes.from_outputs(np.ones((3, n_bits)), ids=[200, 201, 202]))
         loaded.search(codes, 3)
+        asked = Codes.from_outputs(rng.standard_normal((9, n_bits)), rng.random((9, n_bits), np.float32) / 2)
+        for sure in (0, 1, 2):
+            worth = np.tile(np.linspace(0.2, 1, 2**sure, dtype=np.float32), (n_bits, 1))
+            planes = rng.permutation(np.repeat(codes.bits[:, None], max(1, sure), axis=1))
+            for part in (slice(0, 120), slice(0, 120, 2)):
+                own = Codes(codes.bits, n_bits, None, codes.ids, planes, worth) if sure else codes
+                index = HammingIndex().add(own[part]).remove(own[part].ids[:3])
+                index.save(sys.argv[1])
+                for searched in (index, HammingIndex.load(sys.argv[1])):
+                    searched.search(asked, 10), searched.search(asked[:1], 3, among=[1, 2]), searched.search(codes, 3)
+                    searched.within(asked, 3.5, ranking="soft"), searched.within(asked, 3, among=[1], ranking="soft")
         for labels in (np.eye(2, dtype=np.uint8)[np.arange(120) % 2], np.eye(120, dtype=np.uint8)):
             for ties in ("expected", "index-order"):
                 for database in (codes, *graded):
                     for ranking in ("hamming", "soft"):
                         evaluate(codes[:20], database, labels[:20], labels, ties=ties, ranking=ranking)
-entered = ("nearest", "count_within", "collect_within", "nearest_in_tables", "_hash", "order_by", "count_pairs",
-           "count_labelled_pairs", "rank_in_order", "count_soft_pairs", "count_soft_labelled_pairs",
-           "rank_softly_in_order")
+entered = ("nearest", "count_within", "collect_within", "nearest_in_tables", "_hash", "order_by", "nearest_soft",
+           "nearest_in_rows", "visit_within", "count_pairs", "count_labelled_pairs", "rank_in_order",
+           "count_soft_pairs", "count_soft_labelled_pairs", "rank_softly_in_order")
 print(before == compiled(), all(before[name] for name in entered))
 """
     assert run(program, tmp_path / "index") == "True True\n"
@@ -293,9 +305,9 @@ print(before == compiled(), all(before[name] for name in entered))
 
 def test_warm_says_what_it_did():
     said = json.loads(dmuh("warm", "--json").stdout)
-    assert len(said["compiled"]) == 8
+    assert len(said["compiled"]) == 12
     assert all(step["seconds"] >= 0 for step in said["compiled"])
     assert said["folder"]
     lines = dmuh("warm").stdout.splitlines()
     assert [line.rsplit(": ", 1)[0] for line in lines[:-1]] == [step["name"] for step in said["compiled"]]
-    assert lines[-1].startswith("machine code for 8 kinds of work is in ")
+    assert lines[-1].startswith("machine code for 12 kinds of work is in ")

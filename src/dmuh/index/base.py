@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from dmuh.codes import Codes, pandas_table
 from dmuh.errors import DtypeError, InputError
-from dmuh.index.soft import distance_text
+from dmuh.index.soft import Ranking, distance_text
 
 Ids = NDArray[np.int64]
 IdsLike = NDArray[Any] | Sequence[int]
+Distances = NDArray[np.int32] | NDArray[np.float32]
 Among = IdsLike | NDArray[np.bool_]
 
 _MOST_QUERIES, _MOST_RANKS = 20, 10  # that a notebook shows
@@ -21,9 +22,10 @@ _MOST_QUERIES, _MOST_RANKS = 20, 10  # that a notebook shows
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """The k nearest codes of each query, nearest first, equal distances by id.
+    """The k nearest codes of each query, nearest first, equal distances in the order of a fixed shuffle of ids.
 
-    distances  int32 (queries, k)
+    distances  int32 (queries, k) Hamming distances, or float32 (queries, k) by soft ranking: expected numbers of
+               differing bits
     ids        int64 (queries, k)
 
     Matches are indexed, sliced and iterated over by query, and every part of them is Matches again. A notebook shows
@@ -39,7 +41,7 @@ class Matches:
     [[0, 1], [0, 1]]
     """
 
-    distances: NDArray[np.int32]
+    distances: Distances
     ids: Ids
 
     def __len__(self) -> int:
@@ -97,10 +99,15 @@ class Matches:
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """All codes within a radius of each query; those of query i stand at offsets[i]:offsets[i + 1]."""
+    """All codes within a radius of each query; those of query i stand at offsets[i]:offsets[i + 1].
+
+    offsets    int64 (queries + 1,)
+    distances  int32 (n,) Hamming distances, or float32 (n,) by soft ranking
+    ids        int64 (n,), nearest first for each query, equal distances in the order of a fixed shuffle of ids
+    """
 
     offsets: Ids
-    distances: NDArray[np.int32]
+    distances: Distances
     ids: Ids
 
 
@@ -115,8 +122,8 @@ class Searchable(Protocol):
     def remove(self, ids: Sequence[int], /) -> Any:
         """Remove codes by id."""
 
-    def search(self, queries: Codes, k: int, /) -> Matches:
-        """Return the k nearest codes of each query, nearest first, equal distances by id."""
+    def search(self, queries: Codes, k: int, /, *, ranking: Ranking | None = None) -> Matches:
+        """Return the k nearest codes of each query, nearest first; `ranking` by default as the queries allow it."""
 
 
 class Index(Searchable, Protocol):
@@ -130,14 +137,18 @@ class Index(Searchable, Protocol):
     def ids(self) -> Ids:
         """The ids in the index, ascending."""
 
-    def search(self, queries: Codes, k: int, /, *, among: Among | None = None) -> Matches:
-        """Return the k nearest codes of each query (all of them if there are fewer), equal distances by id.
+    def search(
+        self, queries: Codes, k: int, /, *, among: Among | None = None, ranking: Ranking | None = None
+    ) -> Matches:
+        """Return the k nearest codes of each query (all of them if there are fewer).
 
         `among` leaves only some ids to be found: these ids, or a boolean mask over `ids`.
         """
 
-    def within(self, queries: Codes, radius: int, /, *, among: Among | None = None) -> Neighbourhoods:
-        """Return every code at distance ≤ radius of each query, nearest first, equal distances by id."""
+    def within(
+        self, queries: Codes, radius: float, /, *, among: Among | None = None, ranking: Ranking | None = "hamming"
+    ) -> Neighbourhoods:
+        """Return every code at distance ≤ radius of each query, nearest first."""
 
 
 def as_ids(ids: IdsLike) -> Ids:
@@ -168,9 +179,18 @@ def check_width(n_bits: int | None, codes: Codes) -> None:
         raise InputError(f"the index holds {n_bits}-bit codes, got {codes.n_bits}-bit ones")
 
 
-def check_radius(radius: int) -> None:
+def check_worth(worth: NDArray[np.float32] | None, codes: Codes) -> None:
+    """Raise unless the codes' levels are as many as those in the index, and worth the same (n_bits, levels)."""
+    known = 0 if worth is None else int(worth.shape[1]).bit_length() - 1
+    if codes.sure != known:
+        raise InputError(f"the index holds codes with {known} bits of sureness per bit, got codes with {codes.sure}")
+    if worth is not None and codes.worth is not None and not np.array_equal(worth, codes.worth):
+        raise InputError("the codes' levels of sureness are worth something else than those in the index: make it anew")
+
+
+def check_radius(radius: float) -> None:
     """Raise unless the radius is a distance."""
-    if radius < 0:
+    if not radius >= 0:
         raise InputError(f"radius must be at least 0, got {radius}")
 
 

@@ -15,15 +15,18 @@ from numba.extending import intrinsic
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(**options: Any) -> Callable[[Function], Function]:
+def compiled(*, allocates: bool = True, **options: Any) -> Callable[[Function], Function]:
     """Return a decorator that compiles a function at its first call, as numba's njit does; it releases the lock.
+
+    One that makes no arrays can say so: numba then does not count who holds those that it is given, which takes longer
+    than the work of a small function.
 
     The machine code is kept beside the source, else in the user's cache folder, else nowhere. It is trusted like the
     source: it goes to no folder but those of numba's choice, and the one that NUMBA_CACHE_DIR names.
     """
 
     def decorate(function: Function) -> Function:
-        made = njit(nogil=True, **options)(function)
+        made = njit(nogil=True, _nrt=allocates, **options)(function)
         with suppress(RuntimeError, OSError):  # where numba finds no folder, as on a read-only disk without a home
             made._cache = _Cache(function)
         return made  # type: ignore[no-any-return]

@@ -1,15 +1,18 @@
 """Tiny searches that take every way through the compiled kernels, so that these are compiled or loaded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 
 from dmuh.codes import Codes
+from dmuh.index import soft_search
 from dmuh.index.bits import Words, as_words
 from dmuh.index.grouping import in_key_order
 from dmuh.index.kernel_use import only
 from dmuh.index.segment import Segment
+from dmuh.index.soft import UNITS
+from dmuh.index.weighing import SoftQueries, level_rows
 
 _LENGTHS = (32, 64)  # bits of a code; kernels differ by the type of a word alone
 
@@ -19,8 +22,10 @@ def rehearsals() -> dict[str, Callable[[], None]]:
     found: dict[str, Callable[[], None]] = {}
     for n_bits in _LENGTHS:
         found[f"search in codes of {_range(n_bits)}"] = partial(_rehearse_search, n_bits)
+        found[f"soft search in codes of {_range(n_bits)}"] = partial(_rehearse_soft, n_bits)
     for n_bits in _LENGTHS:
         found[f"search by radius in codes of {_range(n_bits)}"] = partial(_rehearse_within, n_bits)
+        found[f"soft search by radius in codes of {_range(n_bits)}"] = partial(_rehearse_soft_within, n_bits)
         found[f"search by tables in codes of {_range(n_bits)}"] = partial(_rehearse_tables, n_bits)
     return found
 
@@ -32,13 +37,13 @@ def _range(n_bits: int) -> str:
 def _tiny(n_bits: int) -> tuple[Segment, Words]:
     """Return a few codes, and one query: more would be shared with other threads, which may have ended."""
     codes = Codes(np.arange(n_bits, dtype=np.uint8).reshape(8, -1), n_bits)
-    return Segment.build(as_words(codes), codes.ids, n_bits), as_words(codes[:1])
+    return Segment.build(as_words(codes), codes.ids, level_rows(codes), n_bits), as_words(codes[:1])
 
 
 def _rehearse_search(n_bits: int) -> None:
     with only(compiled=True):
         segment, query = _tiny(n_bits)
-        in_key_order(segment.ids, len(segment.ids))
+        in_key_order(segment.keys, len(segment.keys))
         segment.search(query, 1, None)
 
 
@@ -46,6 +51,28 @@ def _rehearse_within(n_bits: int) -> None:
     with only(compiled=True):
         segment, query = _tiny(n_bits)
         segment.within(query, 1, None)
+
+
+def _tiny_graded(n_bits: int) -> Iterator[tuple[Segment, SoftQueries]]:
+    """Yield codes without levels, with levels and all different, and with levels and alike, with one query each."""
+    bits = np.arange(n_bits, dtype=np.uint8).reshape(8, -1)
+    worth = np.tile(np.array([0.2, 1.0], np.float32), (n_bits, 1))
+    alike = Codes(bits[[0, 0, 0, 1, 1, 2, 2, 3]], n_bits, levels=bits[:, None], worth=worth)
+    for codes in (Codes(bits, n_bits), Codes(bits, n_bits, levels=bits[:, None], worth=worth), alike):
+        segment = Segment.build(as_words(codes), codes.ids, level_rows(codes), n_bits)
+        yield segment, SoftQueries.of(codes[:1], codes.worth)
+
+
+def _rehearse_soft(n_bits: int) -> None:
+    with only(compiled=True):
+        for segment, query in _tiny_graded(n_bits):
+            soft_search.nearest(segment, query, 1, None)
+
+
+def _rehearse_soft_within(n_bits: int) -> None:
+    with only(compiled=True):
+        for segment, query in _tiny_graded(n_bits):
+            soft_search.within(segment, query, 2 * UNITS * n_bits, None)
 
 
 def _rehearse_tables(n_bits: int) -> None:

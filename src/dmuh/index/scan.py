@@ -58,7 +58,7 @@ def nearest(
             for b in range(min(_BLOCK, last - block)):
                 i = block + b
                 while n_near[b] + _CHUNK > codes.shape[1]:
-                    if _forget(codes[b], away[b], n_near, b, limit[b]) + _CHUNK > codes.shape[1]:
+                    if forget(codes[b], away[b], n_near, b, limit[b]) + _CHUNK > codes.shape[1]:
                         codes, away = wider(codes), wider(away)
                 n_near[b], limit[b], nearer[b] = _scan_chunk(
                     words, starts, alive, single, begin, end, queries, i, k, codes[b], away[b], n_near[b], counts[b],
@@ -158,7 +158,7 @@ def n_ids(starts: Array, alive: Array, j: int | np.int64) -> Any:
 
 
 @compiled()
-def _forget(codes: Array, away: Array, n_near: Array, b: int, limit: int) -> Any:
+def forget(codes: Array, away: Array, n_near: Array, b: int, limit: int) -> Any:
     """Drop the codes beyond the limit; return how many are left."""
     left = 0
     for at in range(n_near[b]):
@@ -178,7 +178,7 @@ def wider(array: Array) -> Array:
 
 
 @compiled()
-def _sort(array: Array) -> None:
+def sort(array: Array) -> None:
     """Sort in place; compiled once here rather than wherever it is used."""
     array.sort()
 
@@ -194,7 +194,7 @@ def order(
     for d in range(limit):
         place[d + 1] = ends[d + 1] = place[d] + counts[d]
     wanted = k - place[limit]  # ids to take at the limit
-    ties = np.empty(2 * wanted + 1024, np.int64)
+    ties = np.empty(2 * wanted + 64, np.int64)
     n_ties: Any = 0
     bounded = False
     bound: Any = ids[0]
@@ -216,19 +216,20 @@ def order(
                 break
             if len(living) == 0 or living[e]:
                 if n_ties == len(ties):
-                    _sort(ties[:n_ties])
+                    sort(ties[:n_ties])
                     n_ties, bound, bounded = wanted, ties[wanted - 1], True
                     if ids[e] > bound:
                         break
                 ties[n_ties] = ids[e]
                 n_ties += 1
                 taken += 1
-    _sort(ties[:n_ties])
+    sort(ties[:n_ties])
     for t in range(wanted):
         found[place[limit] + t] = ties[t]
     for d in range(limit + 1):
         last = place[d + 1] if d < limit else k
-        _sort(found[place[d] : last])
+        if last - place[d] > 1:
+            sort(found[place[d] : last])
         for at in range(place[d], last):
             distances[at] = d
 
@@ -268,6 +269,7 @@ def collect_within(
                         found[ends[d]] = ids[e]
                         ends[d] += 1
         for away in range(radius + 1):
-            _sort(found[place[i, away] : place[i, away + 1]])
+            if place[i, away + 1] - place[i, away] > 1:
+                sort(found[place[i, away] : place[i, away + 1]])
             for at in range(place[i, away], place[i, away + 1]):
                 distances[at] = away

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from dmuh.index import plain
 from dmuh.index.base import Ids
-from dmuh.index.bits import read_only, word_type
+from dmuh.index.bits import distances_to, read_only, word_type
+from dmuh.index.graded import Graded, Summary, arranged
 from dmuh.index.grouping import group
 from dmuh.index.kernel_use import KERNELS
 from dmuh.workers import over_cores
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _LARGE = 1_000_000  # distinct codes from which tables are worth their memory
 _SCANS_BEFORE_TABLES = 256  # queries that are scanned before
+_MOSTLY = 0.75  # share of distinct codes from which those with levels are not grouped
 
 Mask = NDArray[np.bool_]
 _NO_STARTS, _NO_COUNTS, _ALL = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_)
@@ -44,39 +46,51 @@ class Usage:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Distinct codes in the order of their smallest id.
+    """Distinct codes in the order of their smallest key; keys are shuffled ids (see `shuffle`), by which ties go.
 
     words   uint32 or uint64 (w, c) the codes
-    starts  int64 (c + 1,) where the ids of each code begin, or empty: every code has one id
-    ids     int64 (n,) code after code, ascending within each
-    living  bool (n,) which ids are not removed, or empty: none is
+    starts  int64 (c + 1,) where the keys of each code begin, or empty: every code has one key
+    keys    int64 (n,) code after code, ascending within each
+    living  bool (n,) which keys are not removed, or empty: none is
     n_bits  length of a code
+    graded  the levels of the codes, where they have any; codes are then in an order of their own, and equal ones may
+            stand apart where hardly two are equal
     """
 
     words: NDArray[Any]
     starts: Ids
-    ids: Ids
+    keys: Ids
     living: Mask
     n_bits: int
+    graded: Graded | None = None
     _usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
-        for name in ("words", "starts", "ids"):
+        for name in ("words", "starts", "keys"):
             object.__setattr__(self, name, read_only(getattr(self, name)))
 
     @classmethod
-    def build(cls, words: NDArray[Any], ids: Ids, n_bits: int) -> "Segment":
-        """Make a segment of codes (w, n) and their unique ids (n,)."""
-        if not np.all(ids[1:] > ids[:-1]):
-            order = np.argsort(ids, kind="stable")
-            words, ids = words[:, order], ids[order]
-        same = group(words)
-        if len(same) == len(ids):
-            return cls(np.ascontiguousarray(words), _NO_STARTS, ids, _ALL, n_bits)
-        return cls(np.ascontiguousarray(words[:, same.first]), same.starts, ids[same.rows], _ALL, n_bits)
+    def build(cls, words: NDArray[Any], keys: Ids, levels: NDArray[Any], n_bits: int) -> "Segment":
+        """Make a segment of codes (w, n), their unique keys (n,) and their level rows (r · w, n).
 
-    def check(self) -> None:
-        """Raise ValueError unless this is what `build` makes: kernels trust it, and would read beyond the arrays."""
+        Where there are levels and hardly two codes are equal, equal ones are kept apart: one pass over both is
+        quicker than a pass over codes that then looks for the levels of most.
+        """
+        if not np.all(keys[1:] > keys[:-1]):
+            order = np.argsort(keys)
+            words, keys, levels = words[:, order], keys[order], levels[:, order]
+        same = group(words)
+        if len(same) > (_MOSTLY if len(levels) else 1.0) * len(keys) or len(same) == len(keys):
+            graded = Graded(_NO_STARTS, np.ascontiguousarray(levels), _NO_STARTS, keys) if len(levels) else None
+            return cls(np.ascontiguousarray(words), _NO_STARTS, keys, _ALL, n_bits, graded)
+        words, keys, graded = words[:, same.first], keys[same.rows], None
+        starts = same.starts
+        if len(levels):
+            words, starts, keys, graded = arranged(words, starts, keys, levels[:, same.rows])
+        return cls(np.ascontiguousarray(words), starts, keys, _ALL, n_bits, graded)
+
+    def check(self, n_rows: int) -> None:
+        """Raise ValueError unless `build` makes such, with r = n_rows: kernels trust it, and would read elsewhere."""
         if not isinstance(self.n_bits, int) or self.n_bits < 1:
             raise ValueError(f"its codes have {self.n_bits!r} bits")
         kind = word_type(self.n_bits)
@@ -89,37 +103,52 @@ class Segment:
         used = (self.n_bits - 1) % (8 * kind.itemsize) + 1  # bits of the last word
         if self.words.shape[1] and int(np.bitwise_or.reduce(self.words[-1])) >> used:
             raise ValueError("its codes have ones beyond their length")
-        if self.ids.dtype != np.int64 or self.ids.ndim != 1 or self.starts.dtype != np.int64 or self.starts.ndim != 1:
+        if self.keys.dtype != np.int64 or self.keys.ndim != 1 or self.starts.dtype != np.int64 or self.starts.ndim != 1:
             raise ValueError("its ids or their places are not whole numbers")
         n_codes = self.words.shape[1]
         if not len(self.starts):
-            fits = len(self.ids) == n_codes
+            fits = len(self.keys) == n_codes
         else:
-            fits = len(self.starts) == n_codes + 1 and self.starts[0] == 0 and self.starts[-1] == len(self.ids)
+            fits = len(self.starts) == n_codes + 1 and self.starts[0] == 0 and self.starts[-1] == len(self.keys)
         if not fits or (np.diff(self.starts) < 1).any():
             raise ValueError("its ids do not fit its codes")
+        levels = np.empty((0, 0), kind) if self.graded is None else self.graded.levels
+        if levels.dtype != kind or levels.ndim != 2 or len(levels) != n_rows * len(self.words):
+            raise ValueError("its levels do not fit its codes")
+        if self.graded is not None:
+            self.graded.check(n_codes, len(self.keys))
 
     @property
     def n_living(self) -> int:
-        """How many ids are not removed."""
-        return int(self.living.sum()) if len(self.living) else len(self.ids)
+        """How many keys are not removed."""
+        return int(self.living.sum()) if len(self.living) else len(self.keys)
 
-    def expanded(self) -> tuple[NDArray[Any], Ids]:
-        """Return the code (w, n) and the id (n,) of everything that is not removed."""
+    @property
+    def living_keys(self) -> Ids:
+        """The keys that are not removed."""
+        return self.keys[self.living] if len(self.living) else self.keys
+
+    def expanded(self) -> tuple[NDArray[Any], Ids, NDArray[Any]]:
+        """Return the code (w, n), key (n,) and level rows (r · w, n) of everything that is not removed."""
         words = np.repeat(self.words, np.diff(self.starts), axis=1) if len(self.starts) else self.words
-        return (words[:, self.living], self.ids[self.living]) if len(self.living) else (words, self.ids)
+        keys, levels = self.keys, np.empty((0, len(self.keys)), words.dtype)
+        living = self.living
+        if self.graded is not None:  # whose keys are in an order of their own, code after code as these are
+            keys, levels = self.graded.keys, self.graded.expanded()
+            living, _ = self.graded.findable(self.keys, living)
+        return (words[:, living], keys[living], levels[:, living]) if len(living) else (words, keys, levels)
 
-    def without(self, ids: Ids) -> "Segment":
-        """Return the segment with these ids removed; ids that are not in it are passed over."""
-        living = self.living if len(self.living) else np.ones(len(self.ids), bool)
-        return replace(self, living=living & ~np.isin(self.ids, ids))
+    def without(self, keys: Ids) -> "Segment":
+        """Return the segment with these keys removed; those that are not in it are passed over."""
+        living = self.living if len(self.living) else np.ones(len(self.keys), bool)
+        return replace(self, living=living & ~np.isin(self.keys, keys))
 
     def search(
         self, queries: NDArray[Any], k: int, among: Ids | None, use_tables: bool = True
     ) -> tuple[NDArray[np.int32], Ids]:
-        """Return distances and ids (q, ≤ k) of the nearest codes of each query, of those in `among` (ascending)."""
-        living, alive = self._living(among)
-        k = min(k, int(alive.sum()) if len(alive) else len(self.ids))
+        """Return Hamming distances and keys (q, ≤ k) of the nearest of each query, of the keys in `among`."""
+        living, alive = self.findable(among)
+        k = min(k, int(alive.sum()) if len(alive) else len(self.keys))
         n = queries.shape[1]
         distances, found = np.empty((n, k), np.int32), np.empty((n, k), np.int64)
         if k and KERNELS.worth(self.words.dtype, n * self.words.size, "search"):
@@ -127,17 +156,21 @@ class Segment:
             self._scan(queries, rest, alive, living, distances, found)
             KERNELS.note_ready(self.words.dtype, "search")
         elif k:
-            plain.nearest(self.words, self.starts, self.ids, alive, living, queries, distances, found)
+            plain.nearest(self._away(queries), self.starts, self.keys, alive, living, distances, found)
         return distances, found
 
     def within(self, queries: NDArray[Any], radius: int, among: Ids | None) -> tuple[Ids, NDArray[np.int32], Ids]:
-        """Return offsets (q + 1,), distances and ids of all codes within the radius of each query."""
-        living, alive = self._living(among)
+        """Return offsets (q + 1,), Hamming distances and keys of all within the radius of each query."""
+        living, alive = self.findable(among)
         if not KERNELS.worth(self.words.dtype, queries.shape[1] * self.words.size, "within"):
-            return plain.within(self.words, self.starts, self.ids, living, queries, radius)
+            radii = np.full(queries.shape[1], radius)
+            return plain.within(self._away(queries), self.starts, self.keys, living, radii)
         found = self._scan_within(queries, radius, alive, living)
         KERNELS.note_ready(self.words.dtype, "within")
         return found
+
+    def _away(self, queries: NDArray[Any]) -> plain.Away:
+        return lambda i: distances_to(queries[:, i], self.words)
 
     def _look_up(
         self, queries: NDArray[Any], alive: Ids, living: Mask, distances: NDArray[np.int32], found: Ids
@@ -159,7 +192,7 @@ class Segment:
         done = np.zeros(n, bool)
         tables = usage.tables
         filed = tables.words, tables.codes, tables.starts, tables.flips, tables.flip_starts
-        codes = self.starts, self.ids, alive, living, queries
+        codes = self.starts, self.keys, alive, living, queries
         over_cores(lambda a, b: nearest_in_tables(*filed, *codes, a, b, self.n_bits, distances, found, done), n)
         rest = np.flatnonzero(~done)
         usage.note(looked_up=n, helped=n - len(rest))
@@ -184,7 +217,7 @@ class Segment:
             np.empty((len(rest), found.shape[1]), np.int32),
             np.empty((len(rest), found.shape[1]), np.int64),
         )
-        codes = self.words, self.starts, self.ids, alive, living, some
+        codes = self.words, self.starts, self.keys, alive, living, some
         over_cores(lambda a, b: nearest(*codes, a, b, self.n_bits, near, near_ids), len(rest))
         distances[rest], found[rest] = near, near_ids
 
@@ -199,15 +232,15 @@ class Segment:
         offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
         place = offsets[:-1, None] + np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
         distances, found = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int64)
-        codes = self.words, self.starts, self.ids, living, queries
+        codes = self.words, self.starts, self.keys, living, queries
         over_cores(lambda a, b: collect_within(*codes, a, b, radius, place, distances, found), n)
         return offsets, distances, found
 
-    def _living(self, among: Ids | None) -> tuple[Mask, NDArray[np.int64]]:
-        """Return which ids may be found, and how many of each code; both empty where all may."""
+    def findable(self, among: Ids | None) -> tuple[Mask, NDArray[np.int64]]:
+        """Return which keys may be found, and how many of each code; both empty where all may."""
         if among is None:
             return self.living, self._alive
-        chosen = np.isin(self.ids, among)
+        chosen = np.isin(self.keys, among)
         living = self.living & chosen if len(self.living) else chosen
         return living, self._counted(living)
 
@@ -221,3 +254,8 @@ class Segment:
             return living.astype(np.int64)
         running = np.concatenate([[0], np.cumsum(living)])
         return np.diff(running[self.starts])
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What runs of codes have in common."""
+        return Summary.of(self.words)

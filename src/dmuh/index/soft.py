@@ -65,3 +65,9 @@ def pair_distances(queries: Codes, codes: Codes) -> NDArray[np.int64]:
         agreed = (asked * weights[:, :, number]) @ (stored * (level == number)).T
         total -= agreed.astype(np.int64)
     return total
+
+
+def reach(radius: float, n_bits: int) -> int:
+    """Return the largest sum of whole units that is shown as at most the radius, of codes of a length."""
+    sums = shown(np.arange(2 * UNITS * n_bits + 1))
+    return int(np.searchsorted(sums, np.float32(radius), side="right")) - 1

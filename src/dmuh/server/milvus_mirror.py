@@ -11,8 +11,7 @@ import numpy as np
 from dmuh.catalogue import Catalogue
 from dmuh.codes import Codes
 from dmuh.errors import EngineError, FormatError, RequestError
-from dmuh.index import Matches, MilvusIndex
-from dmuh.index.soft import Ranking
+from dmuh.index import Matches, MilvusIndex, Ranking
 
 log = logging.getLogger(__name__)
 

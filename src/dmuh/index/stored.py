@@ -1,0 +1,61 @@
+"""What an index file holds: one segment and what its levels are worth, as arrays by name.
+
+Version 1 had the ids themselves, codes in their order, and no levels.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.codes import Codes
+from dmuh.index.graded import Graded
+from dmuh.index.segment import Segment
+from dmuh.index.shuffle import shuffled
+
+Worth = NDArray[np.float32] | None
+
+
+def to_arrays(segment: Segment | None, worth: Worth) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file; words are signed in it, as the format has them."""
+    arrays: dict[str, NDArray[Any]] = {} if worth is None else {"worth": worth}
+    if segment is None:
+        return arrays
+    kind = np.int32 if segment.words.dtype == np.uint32 else np.int64
+    arrays |= {"words": segment.words.view(kind), "keys": segment.keys, "starts": segment.starts}
+    if segment.graded is not None:
+        arrays |= {"levels": segment.graded.levels.view(kind), "rows": segment.graded.rows}
+        if len(segment.graded.starts):
+            arrays |= {"row_starts": segment.graded.starts, "row_keys": segment.graded.keys}
+    return arrays
+
+
+def from_arrays(arrays: Mapping[str, NDArray[Any]], n_bits: Any, version: int) -> tuple[Segment | None, Worth]:
+    """Return what `to_arrays` was given; raise KeyError, TypeError or ValueError where it could not have made these."""
+    worth = arrays.get("worth")
+    n_rows = 0 if worth is None else _levels(worth, n_bits) - 1
+    if not set(arrays) - {"worth"}:
+        return None, worth
+    words, starts = _unsigned(arrays["words"]), arrays["starts"]
+    keys = shuffled(arrays["ids"]) if version == 1 and arrays["ids"].dtype == np.int64 else arrays["keys"]
+    graded = None
+    if n_rows:
+        row_starts = arrays.get("row_starts", np.empty(0, np.int64))
+        row_keys = arrays["row_keys"] if len(row_starts) else keys
+        graded = Graded(arrays["rows"], _unsigned(arrays["levels"]), row_starts, row_keys)
+    segment = Segment(words, starts, keys, np.empty(0, np.bool_), n_bits, graded)
+    segment.check(n_rows)
+    return (Segment.build(*segment.expanded(), n_bits) if version == 1 else segment), worth
+
+
+def _unsigned(words: NDArray[Any]) -> NDArray[Any]:
+    return words.view(np.uint32 if words.dtype == np.int32 else np.uint64)
+
+
+def _levels(worth: NDArray[Any], n_bits: Any) -> int:
+    """Return how many levels these are the worth of (n_bits, levels); codes are refused where they cannot be."""
+    sure, width = int(worth.shape[-1]).bit_length() - 1, -(-n_bits // 8)
+    nothing = np.empty((0, width), np.uint8)
+    Codes(nothing, n_bits, levels=np.empty((0, sure, width), np.uint8), worth=worth)
+    return int(2**sure)
