@@ -139,8 +139,8 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         >>> codes = dmuh.Hashing("dmuh", n_bits=16, epochs=2).fit(X, y).codes(X)
         >>> codes.bits.shape, codes.uncertainty.shape
         ((60, 2), (60, 16))
-        >>> dmuh.HammingIndex().add(codes).search(codes[:1], k=1).ids
-        array([[0]])
+        >>> dmuh.HammingIndex().add(codes).search(codes[:1], k=1, ranking="hamming").distances
+        array([[0]], dtype=int32)
         """
         results = self._run(X)
         return self.calibration_.codes(results)
