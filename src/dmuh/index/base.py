@@ -66,9 +66,10 @@ class Matches:
         """Return a table for a notebook: one row per query with its nearest ids, and their distances below them."""
         ranks = range(min(self.ids.shape[1], _MOST_RANKS))
         head = "".join(f"<th>{rank + 1}</th>" for rank in ranks)
+        form = ".1f" if self.distances.dtype == np.float32 else "d"
         rows = [
             f"<tr><th>{query}</th>"
-            + "".join(f"<td>{ids[rank]}<br><small>{distances[rank]}</small></td>" for rank in ranks)
+            + "".join(f"<td>{ids[rank]}<br><small>{distances[rank]:{form}}</small></td>" for rank in ranks)
             + "</tr>"
             for query, (ids, distances) in enumerate(
                 zip(self.ids[:_MOST_QUERIES].tolist(), self.distances[:_MOST_QUERIES].tolist(), strict=True)
