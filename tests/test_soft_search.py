@@ -247,6 +247,14 @@ def test_ranking_is_soft_where_queries_know_how_sure_they_are():
     assert HammingIndex().within(queries, 5, ranking="soft").offsets.tolist() == [0] * 5
 
 
+def test_a_notebook_shows_expected_numbers_of_differing_bits():
+    index = HammingIndex().add(Codes.from_outputs([[1, 1, 1, 1], [-1, -1, 1, 1]], ids=[7, 9]))
+    unsure = Codes.from_outputs([[1, 1, 1, 1]], [[0.0, 0.2, 0.0, 0.0]])
+    shown = index.search(unsure, 2)._repr_html_()
+    assert "<td>7<br><small>0.2</small></td><td>9<br><small>1.8</small></td>" in shown
+    assert "<small>2</small>" in index.search(unsure, 2, ranking="hamming")._repr_html_()
+
+
 def test_levels_that_are_worth_something_else_are_refused(tmp_path):
     codes, _ = clustered(40, 20, 1, seed=0)
     again = Codes(codes.bits, 20, None, codes.ids + 1000, codes.levels, codes.worth * np.float32(0.5))
