@@ -123,7 +123,7 @@ for command in (["index", run, photos, "--out", index], ["search", index, image,
     codes = digit_hasher.encode(image)
     assert json.loads(first) == [codes.bits[0].tolist(), codes.uncertainty[0].tolist()]
     assert second == f"20 images indexed: {tmp_path / 'index'}"
-    assert json.loads("\n".join(answer))[0]["matches"][0]["distance"] == 0
+    assert 0 <= json.loads("\n".join(answer))[0]["matches"][0]["distance"] < 2  # expected differing bits
 
 
 def test_a_missing_torch_says_what_to_install(digit_run, tmp_path):
