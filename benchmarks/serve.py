@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import learned_codes, memory_status, report, table
+from measuring import graded_codes, learned_outputs, memory_status, report, table
 from PIL import Image
 
 from dmuh import Codes, HammingIndex, Hasher, Matches
@@ -80,12 +80,11 @@ def prepare(folder: Path, n: int) -> None:
 
     train(configure({"bits": N_BITS, "epochs": 1, "train": 20, "query": 5}), folder / "run")
     rng = np.random.default_rng(0)
-    classes = rng.integers(0, 14, n)
-    plain = learned_codes(classes, N_BITS, 0.2, rng)
-    worth = np.tile(np.array([0.4, 0.95], np.float32), (N_BITS, 1))
-    levels = rng.integers(0, 256, (n, 1, N_BITS // 8), np.uint8)
-    for name, codes in (("plain", plain), ("graded", Codes(plain.bits, N_BITS, levels=levels, worth=worth))):
-        entries = (Entry(f"{k}/{row}.png", [f"class {k}"], id=row) for row, k in enumerate(classes.tolist()))
+    graded, _ = graded_codes(*learned_outputs(n, 1, N_BITS, 0.2, rng))
+    contents = rng.integers(-(2**63), 2**63, n)  # no two images are the same, which is looked up all the same
+    for name, levels, worth in (("plain", None, None), ("graded", graded.levels, graded.worth)):
+        codes = Codes(graded.bits, N_BITS, levels=levels, worth=worth, contents=contents)
+        entries = (Entry(f"{row}.png", [f"label {row % 14}"], id=row) for row in range(n))
         with StateFolder(folder / name).open(Hasher.load(folder / "run")) as catalogue:
             catalogue.add(entries, codes)
 
