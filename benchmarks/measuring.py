@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erfc
 
 from dmuh import Codes
 
 Labels = NDArray[np.uint8]
+Outputs = NDArray[np.float32]
 
 
 def random_codes(n: int, n_bits: int, rng: np.random.Generator) -> Codes:
@@ -55,6 +57,67 @@ def near_codes(codes: Codes, n: int, rng: np.random.Generator) -> Codes:
     """Return n queries of the same kind: some of the codes, each with a few bits flipped."""
     chosen = codes.unpack()[rng.integers(0, len(codes), n)] ^ (rng.random((n, codes.n_bits)) < 0.02)
     return Codes(np.packbits(chosen, axis=1, bitorder="little"), codes.n_bits)
+
+
+def learned_outputs(
+    n: int, n_queries: int, n_bits: int, distinct: float, rng: np.random.Generator
+) -> tuple[Outputs, Outputs]:
+    """Return real outputs (n, n_bits) as a network gives them, and those of queries of the same kind.
+
+    Each of 14 classes has a random centre of ±1; an image is its class's centre and noise, more of it the harder the
+    image is. The noise is as large as gives a share `distinct` of different codes, or nearly all that there are.
+    """
+    total = n + n_queries
+    centres = rng.choice(np.float32([-1, 1]), (14, n_bits))
+    outputs = rng.standard_normal((total, n_bits), np.float32)
+    outputs *= np.exp(0.6 * rng.standard_normal((total, 1), np.float32))
+    signs = centres[rng.integers(0, 14, total)]
+    wanted = min(distinct * n, 0.9 * 2.0**n_bits)
+    low, high = 0.02, 2.0
+    for _ in range(14):
+        scale = np.float32((low * high) ** 0.5)
+        found = _n_distinct(signs[:n] * outputs[:n] < -1 / scale, signs[:n] > 0)
+        low, high = (scale, high) if found < wanted else (low, scale)
+    outputs *= scale
+    outputs += signs
+    return outputs[:n], outputs[n:]
+
+
+def _n_distinct(flipped: NDArray[np.bool_], bits: NDArray[np.bool_]) -> int:
+    """Return how many different codes there are, by a hash of each."""
+    packed = np.packbits(flipped ^ bits, axis=1)
+    padded = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+    hashed = np.zeros(len(padded), np.uint64)
+    for word in padded.T:
+        hashed = (hashed ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        hashed ^= hashed >> np.uint64(29)
+    return len(np.unique(hashed))
+
+
+def graded_codes(outputs: Outputs, queries: Outputs) -> tuple[Codes, Codes]:
+    """Return codes of outputs with one bit of sureness each, as a file keeps them, and queries with their uncertainty.
+
+    A bit turns over with the probability Φ(-|output| / u), where u is 0.7 times the median of its bit; a bit is of the
+    upper level where it is surer than half of its kind.
+    """
+    few = np.abs(outputs[:50_000])
+    middle = np.median(few, axis=0)
+    unit = np.float32(0.7) * middle
+
+    def unsure(part: Outputs) -> NDArray[np.float32]:
+        return (0.5 * erfc(np.abs(part) / (unit * np.float32(2**0.5)))).astype(np.float32)
+
+    sureness = 1 - 2 * unsure(outputs[:50_000])
+    upper = few > middle
+    means = [(sureness * chosen).sum(axis=0) / chosen.sum(axis=0) for chosen in (~upper, upper)]
+    worth = np.stack(means, axis=1).astype(np.float32)
+    thresholds = (0.5 * erfc(middle / (unit * 2**0.5)))[:, None].astype(np.float32)
+    parts = [
+        Codes.from_outputs(part, unsure(part), ids=np.arange(first, first + len(part))).graded(thresholds, worth)
+        for first in range(0, len(outputs), 100_000)
+        for part in [outputs[first : first + 100_000]]
+    ]
+    return Codes.concatenated([part.stored() for part in parts]), Codes.from_outputs(queries, unsure(queries))
 
 
 def seconds(work: Callable[[], Any], repeat: int = 3) -> float:

@@ -1,24 +1,41 @@
 """Exact search in a million codes against FAISS.
 
-    python benchmarks/search.py [N] [N_QUERIES]
+    python benchmarks/search.py [N] [N_QUERIES] [PART…]
 
-The peer is faiss.IndexBinaryFlat as its documentation says, on codes of ceil(bits / 8) bytes. One thread each, the
-same queries in one batch, k = 100. HNSW and IVF are shown with the share of true neighbours that they find. Of 12 bits
-there are 4,096 codes at the most, so that fewer than 20% of them are distinct.
+Parts are exact, soft, real, approximate and large; all by default. The peer is faiss.IndexBinaryFlat as its
+documentation says, on codes of ceil(bits / 8) bytes. One thread each, the same queries in one batch, k = 100. HNSW and
+IVF are shown with the share of true neighbours that they find. Of 12 bits there are 4,096 codes at the most, so that
+fewer than 20% of them are distinct.
+
+Soft search is by queries that know how sure their bits are, in plain codes and in codes with one bit of sureness per
+bit; it stands beside the Hamming search of the same bits, and beside indexes of FAISS that take a real query too.
 """
 
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import faiss
 import numpy as np
-from measuring import learned_codes, near_codes, random_codes, report, seconds, table
+from measuring import (
+    graded_codes,
+    learned_codes,
+    learned_outputs,
+    near_codes,
+    random_codes,
+    report,
+    seconds,
+    table,
+)
 from numpy.typing import NDArray
+from real_peers import real_peers
 
-from dmuh import Codes, HammingIndex
+from dmuh import Codes, HammingIndex, Matches
+from dmuh.index import shuffled
+from dmuh.index.soft import UNITS, pair_weights, shown
 
 K = 100
 
@@ -65,6 +82,87 @@ def exact_rows(n: int, n_queries: int) -> list[dict[str, str]]:
                 }
             )
             print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def outputs_of(
+    kind: str, n: int, n_queries: int, n_bits: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return real outputs of database and queries of a kind."""
+    if kind == "random":
+        return rng.standard_normal((n, n_bits), np.float32), rng.standard_normal((n_queries, n_bits), np.float32)
+    return learned_outputs(n, n_queries, n_bits, 0.2, rng)
+
+
+def check_soft(found: Matches, database: Codes, queries: Codes) -> None:
+    """Raise unless what was found for the first queries is what the definition gives."""
+    for row in range(3):
+        weights = pair_weights(queries[row], database.worth)[0].astype(np.int32)  # (n_bits, levels)
+        away = np.zeros(len(database), np.int32)
+        for bit, (own, level) in enumerate(zip(database.unpack().T, database.level().T, strict=True)):
+            sign = np.where(own == queries[row].unpack()[0, bit], -1, 1)
+            away += UNITS + sign * weights[bit][level]
+        order = np.lexsort((shuffled(database.ids), away))[:K]
+        assert np.array_equal(found.ids[row], database.ids[order])
+        assert np.array_equal(found.distances[row], shown(away[order]))
+
+
+def soft_rows(n: int, n_queries: int) -> list[dict[str, str]]:
+    """Compare soft search in plain and in graded codes with Hamming search of the same bits, one after the other."""
+    rows = []
+    rng = np.random.default_rng(0)
+    for kind in ("random", "learned-like, 20% distinct"):
+        for n_bits in (12, 24, 32, 48, 64, 128):
+            graded, queries = graded_codes(*outputs_of(kind, n, n_queries, n_bits, rng))
+            peer = flat(graded)
+            plain, with_levels = HammingIndex().add(graded.plain()), HammingIndex().add(graded)
+            check_soft(plain.search(queries, K), graded.plain(), queries)
+            check_soft(with_levels.search(queries, K), graded, queries)
+            plain.search(queries, K, ranking="hamming")
+            works = (
+                lambda: peer.search(padded(queries), K),  # noqa: B023
+                lambda: plain.search(queries, K, ranking="hamming"),  # noqa: B023
+                lambda: plain.search(queries, K),  # noqa: B023
+                lambda: with_levels.search(queries, K),  # noqa: B023
+            )
+            # by turns, so that what else the machine does meets all of them
+            runs = [[seconds(work, 1) / n_queries for work in works] for _ in range(9)]
+            flat_time, hamming, soft, levels = (min(times) for times in zip(*runs, strict=True))
+            rows.append(
+                {
+                    f"top {K} of {n:,} codes": f"{n_bits} bits, {kind}",
+                    "IndexBinaryFlat": f"{flat_time * 1e3:.2f} ms",
+                    "dmuh, Hamming": f"{hamming * 1e3:.4f} ms",
+                    "soft": f"{soft * 1e3:.4f} ms",
+                    "to Hamming": f"{soft / hamming:.2f}×",
+                    "soft, graded": f"{levels * 1e3:.4f} ms",
+                    "graded to Hamming": f"{levels / hamming:.2f}×",
+                }
+            )
+            print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def real_rows(n: int, n_queries: int) -> list[dict[str, str]]:
+    """Show FAISS's indexes that take a real query, over the same outputs, beside soft search: bytes and time."""
+    rows = []
+    rng = np.random.default_rng(0)
+    for n_bits in (24, 48):
+        outputs, asked = outputs_of("learned-like", n, n_queries, n_bits, rng)
+        graded, queries = graded_codes(outputs, asked)
+        ours = ("dmuh, soft", graded.plain(), n_bits / 8), ("dmuh, soft, graded", graded, n_bits / 4)
+
+        def note(name: str, size: float, took: float, n_bits: int = n_bits) -> None:
+            what = {f"top {K} of {n:,}, learned-like": f"{n_bits} outputs: {name}"}
+            rows.append({**what, "per image": f"{size:g} bytes", "time": f"{took * 1e3 / n_queries:.3f} ms"})
+            print(rows[-1], file=sys.stderr, flush=True)
+
+        for name, codes, size in ours:
+            index = HammingIndex().add(codes)
+            index.search(queries, K)
+            note(name, size, seconds(lambda: index.search(queries, K), 5))  # noqa: B023
+        for name, size, peer in real_peers(outputs):
+            note(name, size, seconds(lambda: peer.search(asked, K), 3))  # noqa: B023
     return rows
 
 
@@ -153,16 +251,23 @@ def opening_row(n: int) -> dict[str, str]:
     return {f"{n:,} codes of 64 bits": what, "time": f"{took:.2f} s", "file": f"{size / 1e6:,.0f} MB"}
 
 
-def main(n: int = 1_000_000, n_queries: int = 200) -> None:
-    """Measure and print the tables."""
-    opening = opening_row(10 * n)
-    large = large_rows(10 * n, n_queries)
-    approximate = approximate_rows(n, n_queries)
+def main(n: int, n_queries: int, parts: Sequence[str]) -> None:
+    """Measure and print the tables of these parts."""
+    if "large" in parts:
+        opening = opening_row(10 * n)
+        report("search-large", table(large_rows(10 * n, n_queries)), table([opening]))
+    if "approximate" in parts:
+        report("search-approximate", table(approximate_rows(n, n_queries)))
     one_thread()
-    report("search", table(exact_rows(n, n_queries)))
-    report("search-approximate", table(approximate))
-    report("search-large", table(large), table([opening]))
+    if "exact" in parts:
+        report("search", table(exact_rows(n, n_queries)))
+    if "soft" in parts:
+        report("search-soft", table(soft_rows(n, n_queries)))
+    if "real" in parts:
+        report("search-real", table(real_rows(n, n_queries)))
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    sizes = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    named = [word for word in sys.argv[1:] if not word.isdigit()]
+    main(*(sizes + [1_000_000, 200][len(sizes) :])[:2], named or ["large", "approximate", "exact", "soft", "real"])

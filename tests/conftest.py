@@ -120,6 +120,7 @@ def trained(settings: dict[str, object], dataset: Dataset) -> Callable[[Path], o
 def digit_run(digits: Dataset, shared_folder: Callable[..., Path]) -> Run:
     """A network for digits, trained from scratch."""
     settings = {"epochs": 2, "bits": 20, "query": 5, "train": 16, "image_size": 16, "batch_size": 24}
+    settings["uncertainty"] = "copy"
     return Run(shared_folder("digits", trained(settings, digits)) / "run")
 
 
@@ -132,6 +133,7 @@ def digit_hasher(digit_run: Run) -> Hasher:
 def shape_run(shapes: Dataset, shared_folder: Callable[..., Path]) -> Run:
     """A hash layer above EfficientNet-Lite0 as it was learned elsewhere."""
     settings = {"dataset": "folder", "epochs": 2, "bits": 16, "image_size": 64, "batch_size": 8, "augment": "crop"}
+    settings["uncertainty"] = "copy"
     return Run(shared_folder("shapes", trained(settings, shapes)) / "run")
 
 

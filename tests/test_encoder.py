@@ -44,7 +44,7 @@ def both(request) -> tuple[Run, Hasher, np.ndarray]:
 
 @torch.inference_mode()
 def by_torch(run: Run, images) -> tuple[np.ndarray, np.ndarray]:
-    """Outputs and uncertainty of the networks that were trained."""
+    """Outputs of the networks that were trained, and how far the copy's are from them."""
     network, copy = load_networks(run.load_model())
     pixels = np.stack([read_pixels(image, network.backbone.preprocess) for image in images])
     activations = network.lower(torch.from_numpy(pixels))
@@ -60,9 +60,11 @@ def test_codes_and_uncertainty_are_those_of_the_networks_that_were_trained(both)
     assert clear.mean() > 0.99
     bits = np.unpackbits(codes.bits, axis=1, count=codes.n_bits, bitorder="little")
     assert ((bits == 1) == (outputs > 0))[clear].all()
-    rounding = 1e-5 * np.abs(outputs).max()  # uncertainty is the difference of two outputs
-    np.testing.assert_allclose(codes.uncertainty, unsure, atol=rounding)
+    apart = hasher._network.run(hasher.rows(images))["uncertainty"]
+    rounding = 1e-5 * np.abs(outputs).max()  # it is the difference of two outputs
+    np.testing.assert_allclose(apart, unsure, atol=rounding)
     assert unsure.max() > 100 * rounding
+    np.testing.assert_array_equal(codes.uncertainty, hasher.calibration.turnover(apart).astype(np.float32))
 
 
 def test_what_an_image_gets_does_not_depend_on_the_images_beside_it(both):
@@ -101,9 +103,10 @@ def test_the_onnx_file_of_other_weights_is_made_again(copied, run, digits):
     arrays["network.hash_layer.bias"] = -arrays["network.hash_layer.bias"] + 0.1
     copied.save_model(arrays, about)
     before = copied.onnx_file.read_bytes()
-    codes = Hasher.load(copied.path).encode(digits.images[:20])
+    hasher = Hasher.load(copied.path)
     assert copied.onnx_file.read_bytes() != before
-    np.testing.assert_allclose(codes.uncertainty, by_torch(copied, digits.images[:20])[1], atol=1e-5)
+    apart = hasher._network.run(hasher.rows(digits.images[:20]))["uncertainty"]
+    np.testing.assert_allclose(apart, by_torch(copied, digits.images[:20])[1], atol=1e-5)
     after = identity(copied)
     Hasher.load(copied.path)
     assert identity(copied) == after

@@ -19,7 +19,7 @@ from dmuh import Codes, Hashing
 from dmuh.config import SECTIONS, keys_of
 from dmuh.errors import ConfigError, InputError
 from dmuh.estimator import OPTIONS, options_of
-from dmuh.methods import METHODS, ShallowMethod, configure
+from dmuh.methods import METHODS, ShallowMethod
 from dmuh.metrics import evaluate
 
 FAST = {"fasth": {"trees": 3, "depth": 2, "pairs": 6}, "sdh": {"anchors": 20}}
@@ -61,8 +61,8 @@ def test_every_method_fits_and_gives_codes(method):
     assert (bits.dtype, bits.shape) == (np.uint8, (120, 10))
     np.testing.assert_array_equal(bits, hashing.project(X) >= 0)
     np.testing.assert_array_equal(bits, codes.unpack())
-    with_copy = getattr(configure({"method": method}).options, "alpha", None) is not None
-    assert (codes.uncertainty is not None) == with_copy
+    assert codes.uncertainty.max() <= 0.5
+    assert codes.sure == 1
     assert evaluate(codes, codes, LABELS, LABELS).map > 0.6  # chance is a third
 
 
@@ -162,15 +162,16 @@ CHANGED = {
         "alpha": 0.1, "beta": 2.0, "gamma": 3.0, "normalization": "pairs", "similar_weight": 5.0, "detach": False,
         "epochs": 2, "batch_size": 20, "optimizer": "adamw", "lr": 0.01, "lr_final": 0.1, "schedule": "cosine",
         "warmup_epochs": 1.0, "sgd_momentum": 0.1, "weight_decay": 0.9, "clip": 0.01, "kernel": 9,
-        "uncertainty": "margin", "uncertainty_alpha": 0.99, "encoder": "copy", "precision": "bfloat16",
+        "uncertainty": "copy", "uncertainty_alpha": 0.99, "encoder": "copy", "precision": "bfloat16",
     },
-    "sdh": {"anchors": 9, "classifier": 99.0, "penalty": 99.0, "rounds": 1, "sweeps": 1, "uncertainty": "margin"},
+    "sdh": {"anchors": 9, "classifier": 99.0, "penalty": 99.0, "rounds": 1, "sweeps": 1},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "option"), [(m, o) for m in CHANGED for o in options_of(m) if o != "device"])
+@pytest.mark.parametrize(("method", "option"), [(m, o) for m in CHANGED for o in options_of(m) if o in CHANGED[m]])
 def test_every_option_changes_something(method, option):
-    usual, other = make(method), make(method, **{option: CHANGED[method][option]})
+    with_copy = {"uncertainty": "copy"} if option == "uncertainty_alpha" else {}
+    usual, other = make(method, **with_copy), make(method, **with_copy, **{option: CHANGED[method][option]})
     hard = np.random.default_rng(0).integers(0, 9, 120)  # what is easily learned is learned by all settings alike
     first, second = (hashing.fit(X, hard)._run(X) for hashing in (usual, other))
     assert any(not np.array_equal(first.get(key), second.get(key)) for key in first | second)
@@ -239,7 +240,7 @@ def test_the_score_is_the_map_of_other_rows_against_the_training_rows(labels):
     matrix = LABELS if labels is CLASS else SEVERAL
     hashing = make("sdh").fit(X[:80], labels[:80])
     query, database = hashing.codes(X[80:]), hashing.codes(X[:80])
-    wanted = evaluate(query, database, matrix[80:], matrix[:80]).map
+    wanted = evaluate(query, database, matrix[80:], matrix[:80], ranking="hamming").map
     assert hashing.score(X[80:], labels[80:]) == pytest.approx(wanted, abs=1e-12)
     np.testing.assert_array_equal(hashing.train_codes_.bits, database.bits)
 
@@ -250,14 +251,15 @@ def test_training_rows_do_not_find_themselves(labels):
     hashing = make("itq", 6).fit(X, labels)
     codes = hashing.codes(X)
     alone = [
-        evaluate(codes[[row]], codes[others], matrix[[row]], matrix[others]).map
+        evaluate(codes[[row]], codes[others], matrix[[row]], matrix[others], ranking="hamming").map
         for row in range(120)
         for others in [np.delete(np.arange(120), row)]
     ]
     assert hashing.score(X, labels) == pytest.approx(np.mean(alone), abs=1e-12)
-    assert hashing.score(X, labels) < evaluate(codes, codes, matrix, matrix).map
+    with_themselves = evaluate(codes, codes, matrix, matrix, ranking="hamming").map
+    assert hashing.score(X, labels) < with_themselves
     shuffled = np.random.default_rng(1).permutation(120)
-    assert hashing.score(X[shuffled], labels[shuffled]) == pytest.approx(evaluate(codes, codes, matrix, matrix).map)
+    assert hashing.score(X[shuffled], labels[shuffled]) == pytest.approx(with_themselves)
 
 
 def test_a_class_that_was_not_learned_finds_nothing():

@@ -51,12 +51,14 @@ def test_two_files_hold_both_networks_and_all_that_is_needed_to_use_them(bundle,
 def test_bits_are_torchs(kind, request, tmp_path):
     run, images = request.getfixturevalue(f"{kind}_run"), request.getfixturevalue(f"{kind}s").images
     export_run(run.path, tmp_path / "model")
-    codes = Hasher.load(tmp_path / "model").encode(images)
+    hasher = Hasher.load(tmp_path / "model")
+    codes = hasher.encode(images)
     outputs, unsure = by_torch(run, images)
     clear = np.abs(outputs) > 1e-4
     assert clear.mean() > 0.99
     np.testing.assert_array_equal((codes.unpack() == 1)[clear], (outputs > 0)[clear])
-    np.testing.assert_allclose(codes.uncertainty, unsure, atol=1e-5 * np.abs(outputs).max())
+    apart = hasher._network.run(hasher.rows(images))["uncertainty"]
+    np.testing.assert_allclose(apart, unsure, atol=1e-5 * np.abs(outputs).max())
 
 
 def test_another_runtime_can_run_it_by_the_card_alone(bundle, digits):
@@ -90,7 +92,8 @@ for command in (["encode", model, photos, "--out", index], ["index", index], ["s
     image = photos / "ones" / "03.png"
     _, second, *answer = without_torch(program, bundle, photos, image, tmp_path / "index").splitlines()
     assert second == f"20 images indexed: {tmp_path / 'index'}"
-    assert json.loads("\n".join(answer))[0]["matches"][0]["distance"] == 0
+    first = json.loads("\n".join(answer))[0]["matches"][0]
+    assert (first["hamming"], first["identical"], first["path"]) == (0, True, str(image))
 
 
 def test_exporting_again_replaces_it(copied, shape_run):
@@ -130,7 +133,8 @@ def test_int8_by_command_is_fitted_to_the_images_of_the_run(photos, tmp_path):
     run = train(config, tmp_path / "run").path
     lines = dmuh("export", run, "--out", tmp_path / "int8", "--int8").stdout.splitlines()
     assert "% of the bits of 5 images it was not fitted to" in lines[1]
-    assert len(lines) == 2  # regu knows no uncertainty
+    assert len(lines) == 3
+    assert "rank correlation of the images' uncertainty" in lines[2]
     moved = shutil.copytree(photos, tmp_path / "moved")
     dmuh("export", run, "--out", tmp_path / "again", "--int8", "--data", moved)
     assert "does not exist" in refused("export", run, "--out", tmp_path / "x", "--int8", "--data", tmp_path / "nowhere")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from dmuh.codes import Codes
 from dmuh.errors import FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
-from dmuh.index import HammingIndex
+from dmuh.index import HammingIndex, shuffled
 from routes import route  # noqa: F401
 
 WIDTHS = (1, 12, 63, 64, 65, 128, 200)
@@ -19,9 +19,17 @@ def to_codes(numbers, n_bits, ids=None):
     return Codes(np.frombuffer(packed, np.uint8).reshape(len(numbers), -(-n_bits // 8)), n_bits, None, ids)
 
 
+def key(id_):
+    """The place of an id in the fixed shuffle that orders ties, by whole numbers alone."""
+    mixed = (id_ + 0x632BE59BD9B4E019) * 0x9E3779B97F4A7C15 % 2**64
+    mixed = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93 % 2**64
+    return mixed - 2**64 if mixed >= 2**63 else mixed
+
+
 def ranking(query, numbers, ids):
     """The plain oracle: (distance, id) of all codes, in order."""
-    return sorted(((query ^ number).bit_count(), id_) for number, id_ in zip(numbers, ids, strict=True))
+    away = [((query ^ number).bit_count(), id_) for number, id_ in zip(numbers, ids, strict=True)]
+    return sorted(away, key=lambda pair: (pair[0], key(pair[1])))
 
 
 def pairs(distances, ids):
@@ -41,9 +49,27 @@ def databases(draw):
     return n_bits, numbers, np.array(ids, np.int64), queries
 
 
+@given(ids=st.lists(EXTREMES | st.integers(-(2**63), 2**63 - 1), unique=True))
+def test_ties_are_in_the_order_of_a_fixed_shuffle(ids):
+    assert shuffled(np.array(ids, np.int64)).tolist() == [key(id_) for id_ in ids]
+    assert len(set(shuffled(np.array(ids, np.int64)).tolist())) == len(ids)
+
+
+def test_the_shuffle_favours_no_ids():
+    """Of equal codes, those that are found say nothing of the order of ids, whether these are small, far or spaced."""
+    for ids in (np.arange(20_000), np.arange(20_000) + 10**12, np.arange(20_000) * 1000):
+        codes = to_codes([5] * len(ids), 12, ids)
+        found = HammingIndex().add(codes).search(codes[:1], 20_000).ids[0]
+        place = np.searchsorted(ids, found)
+        assert sorted(found.tolist()) == ids.tolist()
+        assert abs(np.corrcoef(place, np.arange(len(place)))[0, 1]) < 0.03
+        assert abs(np.corrcoef(place[1:], place[:-1])[0, 1]) < 0.03
+        assert 0.4 < (place[:1000] < 10_000).mean() < 0.6
+
+
 @given(case=databases(), k=st.integers(1, 80))
 @settings(deadline=None, max_examples=120)
-def test_search_finds_the_nearest_by_distance_then_id(case, k):
+def test_search_finds_the_nearest_by_distance_then_shuffle(case, k):
     n_bits, numbers, ids, queries = case
     found = HammingIndex().add(to_codes(numbers, n_bits, ids)).search(to_codes(queries, n_bits), k)
     assert found.distances.dtype == np.int32
@@ -145,8 +171,8 @@ CRAFTED = {
     "starts before the first": {"starts": lambda a: a - 5},
     "too few starts": {"starts": lambda a: a[:-1]},
     "no starts": {"starts": lambda a: a[:0]},
-    "fewer ids": {"ids": lambda a: a[:-1]},
-    "ids that are fractions": {"ids": lambda a: a.astype(np.float64)},
+    "fewer ids": {"keys": lambda a: a[:-1]},
+    "ids that are fractions": {"keys": lambda a: a.astype(np.float64)},
     "starts in two dimensions": {"starts": lambda a: a.reshape(1, -1)},
     "words of another width": {"words": lambda a: a.astype(np.int64)},
     "one row of words too many": {"words": lambda a: np.concatenate([a, a])},
@@ -159,8 +185,12 @@ CRAFTED = {
 def test_an_index_with_a_fitting_checksum_that_would_crash_is_refused(tmp_path, change):
     """Kernels trust what is in an index: what `save` could not have written must not come to them."""
     HammingIndex().add(to_codes([1, 1, 2, 3, 3, 3], 12)).save(tmp_path / "whole")
-    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 1).arrays)
+    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 2).arrays)
     arrays |= {name: alter(arrays[name]) for name, alter in change.items()}
+    save_arrays(tmp_path / "crafted", "dmuh index", 2, arrays, {"n_bits": 12})
+    with pytest.raises(FormatError, match="does not hold an index as this dmuh writes it"):
+        HammingIndex.load(tmp_path / "crafted")
+    arrays["ids"] = arrays.pop("keys")  # as version 1 named them
     save_arrays(tmp_path / "crafted", "dmuh index", 1, arrays, {"n_bits": 12})
     with pytest.raises(FormatError, match="does not hold an index as this dmuh writes it"):
         HammingIndex.load(tmp_path / "crafted")
@@ -169,13 +199,31 @@ def test_an_index_with_a_fitting_checksum_that_would_crash_is_refused(tmp_path, 
 @pytest.mark.parametrize("n_bits", [None, 0, -3, 1.5, "12", 13, 40])
 def test_an_index_whose_length_is_made_up_is_refused(tmp_path, n_bits):
     words = np.array([[1, 4095]], np.int32) if n_bits != 13 else np.array([[1, 1 << 14]], np.int32)
-    arrays = {"words": words, "ids": np.arange(2), "starts": np.empty(0, np.int64)}
-    save_arrays(tmp_path / "crafted", "dmuh index", 1, arrays, {"n_bits": n_bits})
+    arrays = {"words": words, "keys": np.arange(2), "starts": np.empty(0, np.int64)}
+    save_arrays(tmp_path / "crafted", "dmuh index", 2, arrays, {"n_bits": n_bits})
     with pytest.raises(FormatError, match="does not hold an index"):
         HammingIndex.load(tmp_path / "crafted")
-    save_arrays(tmp_path / "without", "dmuh index", 1, {"words": words}, {"n_bits": 12})
+    save_arrays(tmp_path / "without", "dmuh index", 2, {"words": words}, {"n_bits": 12})
     with pytest.raises(FormatError, match="does not hold an index"):
         HammingIndex.load(tmp_path / "without")
+
+
+@pytest.mark.parametrize("n_bits", [12, 65])
+def test_a_file_of_version_1_still_opens(tmp_path, n_bits):
+    """There the ids themselves stood code after code, and codes in the order of their smallest ids."""
+    codes = to_codes([7, 1, 7, 2, 7, 1], n_bits, np.array([3, 4, 8, 9, 20, 21]))
+    words = np.zeros((1, 3), np.int32) if n_bits == 12 else np.zeros((2, 3), np.int64)
+    words[0] = [7, 1, 2]
+    arrays = {"words": words, "ids": np.array([3, 8, 20, 4, 21, 9]), "starts": np.array([0, 3, 5, 6])}
+    save_arrays(tmp_path / "old", "dmuh index", 1, arrays, {"n_bits": n_bits, "of": "these"})
+    old, new = HammingIndex.load(tmp_path / "old", of="these"), HammingIndex().add(codes)
+    assert (len(old), old.n_bits, old.ids.tolist()) == (6, n_bits, codes.ids.tolist())
+    queries = to_codes([0, 3, 7], n_bits)
+    assert old.search(queries, 6).ids.tolist() == new.search(queries, 6).ids.tolist()
+    old.save(tmp_path / "new")
+    assert HammingIndex.load(tmp_path / "new").search(queries, 4).ids.tolist() == new.search(queries, 4).ids.tolist()
+    save_arrays(tmp_path / "empty", "dmuh index", 1, {}, {"n_bits": None})
+    assert len(HammingIndex.load(tmp_path / "empty")) == 0
 
 
 def test_an_index_of_other_codes_is_refused(tmp_path):

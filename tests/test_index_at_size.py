@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dmuh import Codes, HammingIndex
 from dmuh.errors import DtypeError, InputError
-from dmuh.index import segment
+from dmuh.index import segment, shuffled
 from dmuh.index.kernel_use import only
 from routes import route  # noqa: F401
 
@@ -35,7 +35,8 @@ def oracle(database, queries, k, among=None):
     answers = []
     for query in queries.unpack():
         distances = (database.unpack() != query).sum(axis=1)
-        pairs = sorted(zip(distances.tolist(), database.ids.tolist(), strict=True))
+        order = np.lexsort((shuffled(database.ids), distances))
+        pairs = zip(distances[order].tolist(), database.ids[order].tolist(), strict=True)
         answers.append([pair for pair in pairs if among is None or pair[1] in among][:k])
     return answers
 

@@ -284,8 +284,8 @@ with only(compiled=True):
             worth = np.tile(np.linspace(0.2, 1, 2**sure, dtype=np.float32), (n_bits, 1))
             planes = rng.permutation(np.repeat(codes.bits[:, None], max(1, sure), axis=1))
             for part in (slice(0, 120), slice(0, 120, 2)):
-                graded = Codes(codes.bits, n_bits, None, codes.ids, planes, worth) if sure else codes
-                index = HammingIndex().add(graded[part]).remove(graded[part].ids[:3])
+                own = Codes(codes.bits, n_bits, None, codes.ids, planes, worth) if sure else codes
+                index = HammingIndex().add(own[part]).remove(own[part].ids[:3])
                 index.save(sys.argv[1])
                 for searched in (index, HammingIndex.load(sys.argv[1])):
                     searched.search(asked, 10), searched.search(asked[:1], 3, among=[1, 2]), searched.search(codes, 3)

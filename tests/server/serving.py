@@ -24,11 +24,13 @@ from dmuh.server.service import Service
 
 
 @contextmanager
-def client_of(hasher: Hasher, root: Path, folder: Path, engine: str | None = None, **limits) -> Iterator[TestClient]:
+def client_of(
+    hasher: Hasher, root: Path, folder: Path, engine: str | None = None, sure: int | None = None, **limits
+) -> Iterator[TestClient]:
     """Serve the images of a folder in this process; Milvus searches if an address of it is given."""
     state, own, metrics = StateFolder(folder), Limits(**limits), ServiceMetrics()
     with state.open(hasher) as catalogue:
-        add_new(catalogue, root, hasher)
+        add_new(catalogue, root, hasher, sure)
         whole = None if engine is None else MilvusMirror(engine, catalogue)
         service = Service(hasher, catalogue, root, state.added, most_pixels=own.pixels, metrics=metrics, whole=whole)
         try:
@@ -41,11 +43,11 @@ def client_of(hasher: Hasher, root: Path, folder: Path, engine: str | None = Non
                 whole.close()
 
 
-def add_new(catalogue: Catalogue, root: Path, hasher: Hasher) -> tuple[list[str], BadImages]:
+def add_new(catalogue: Catalogue, root: Path, hasher: Hasher, sure: int | None = None) -> tuple[list[str], BadImages]:
     """Bring a catalogue up to date with a folder; return the paths of the new images, and those that are broken."""
     reading = Reading(on_bad_image="skip")
     new = remove_outdated(catalogue, root)
-    add_images(catalogue, root, new, hasher, reading)
+    add_images(catalogue, root, new, hasher, reading, sure)
     return [str(image.path) for image in new], reading.bad
 
 

@@ -14,8 +14,10 @@ from mutants import mutants
 from PIL import Image
 from serving import client_of, picture
 
-from dmuh import HammingIndex
+from dmuh import HammingIndex, Hasher
 from dmuh.errors import RequestError
+from dmuh.index.shuffle import shuffled
+from dmuh.index.soft import UNITS
 
 PNG = {"content-type": "image/png"}
 
@@ -40,35 +42,172 @@ def ids(answer):
     return [match["id"] for match in answer["matches"]]
 
 
+def expected_distances(query, codes):
+    """How many bits are expected to differ from the query's, in whole units, by the definition, bit by bit."""
+    unsure, bits = query.uncertainty[0], query.unpack()[0]
+    sums = []
+    for code, levels in zip(codes.unpack(), codes.level(), strict=True):
+        total = 0
+        for bit in range(codes.n_bits):
+            worth = 1 if codes.worth is None else codes.worth[bit, levels[bit]]
+            sure = int(np.rint(UNITS * (1 - 2 * unsure[bit]) * np.float32(worth)))
+            total += UNITS + sure if code[bit] != bits[bit] else UNITS - sure
+        sums.append(total)
+    return np.array(sums)
+
+
+def in_order(distances, ids, k):
+    """Distance and id of the k nearest, ties by the shuffle of ids."""
+    order = np.lexsort((shuffled(ids), distances))[:k]
+    return [(round(distances[n] / (2 * UNITS), 4), ids[n]) for n in order]
+
+
+def found(answer):
+    return [(match["distance"], match["id"]) for match in answer["matches"]]
+
+
 def test_the_nearest_images_of_one_in_the_collection(client, digit_hasher, folder):
     paths = sorted(folder.rglob("*.png"))
-    codes = digit_hasher.encode(paths, ids=range(1, 21))
+    codes = digit_hasher.encode(paths, ids=range(1, 21)).stored()
     answer = search(client, id=4, k=5)
     assert answer["query"]["id"] == 4
     assert answer["query"]["path"] == "ones/03.png"
-    expected = HammingIndex().add(codes).search(codes[3:4], 6)
-    others = [(d, i) for d, i in zip(expected.distances[0], expected.ids[0], strict=True) if i != 4][:5]
-    assert [(match["distance"], match["id"]) for match in answer["matches"]] == others
-    assert search(client, path="ones/03.png", k=5) == answer
+    others = codes[codes.ids != 4]
+    distances = expected_distances(codes[3], others)  # by the levels that are stored, on both sides
+    assert found(answer) == in_order(distances, others.ids, 5)
+    assert answer["ranking"] == "soft"
+    assert search(client, path="ones/03.png", k=5) == search(client, id=4, k=5, ranking="soft") == answer
     first = answer["matches"][0]
     assert sorted(first) == [
-        "bit_uncertainty", "bits", "distance", "id", "labels", "metadata", "path", "uncertainty"
+        "bit_uncertainty", "bits", "distance", "hamming", "id", "identical", "labels", "likely", "match", "metadata",
+        "path", "uncertainty",
     ]  # fmt: skip
     row = first["id"] - 1
     assert first["bits"] == "".join(map(str, codes.unpack()[row]))
+    assert first["hamming"] == (codes.unpack()[row] != codes.unpack()[3]).sum()
     np.testing.assert_allclose(first["bit_uncertainty"], codes.uncertainty[row], atol=5.1e-5)
-    assert first["uncertainty"] == pytest.approx(codes.image_uncertainty[row], abs=1e-6)
+    exact = digit_hasher.encode(paths).image_uncertainty
+    assert first["uncertainty"] == pytest.approx(exact[row], abs=1e-6)
+
+
+def test_the_nearest_images_by_hamming_distance(client, digit_hasher, folder):
+    codes = digit_hasher.encode(sorted(folder.rglob("*.png")), ids=range(1, 21))
+    answer = search(client, id=4, k=5, ranking="hamming")
+    expected = HammingIndex().add(codes.plain()).search(codes[3].plain(), 6)
+    others = [(d, i) for d, i in zip(expected.distances[0], expected.ids[0], strict=True) if i != 4][:5]
+    assert (answer["ranking"], found(answer)) == ("hamming", others)
+    assert all(match["hamming"] == match["distance"] for match in answer["matches"])
+    assert '"distance":0.' not in client.get("/api/search?id=4&ranking=hamming").text  # whole numbers
 
 
 def test_the_nearest_images_of_an_upload(client, digit_hasher, folder):
-    content = (folder / "zeros" / "05.png").read_bytes()
-    answer = upload(client, content, k=3)
-    assert answer["matches"][0]["distance"] == 0
-    assert "zeros/05.png" in [match["path"] for match in answer["matches"]]
-    assert answer["query"]["bits"] == "".join(map(str, digit_hasher.encode(content).unpack()[0]))
+    codes = digit_hasher.encode(sorted(folder.rglob("*.png")), ids=range(1, 21)).stored()
+    content = picture(seed=5)
+    query = digit_hasher.encode(content)  # the exact uncertainty of the upload, against stored levels
+    answer = upload(client, content, k=20)
+    assert found(answer) == in_order(expected_distances(query, codes), codes.ids, 20)
+    assert answer["ranking"] == "soft"
+    assert answer["query"]["bits"] == "".join(map(str, query.unpack()[0]))
+    np.testing.assert_allclose(answer["query"]["bit_uncertainty"], query.uncertainty[0], atol=5.1e-5)
     assert "id" not in answer["query"]
+    by_levels = in_order(expected_distances(query.stored(), codes), codes.ids, 20)
+    assert found(answer) != by_levels
+    assert all(match["distance"] == match["hamming"] for match in upload(client, content, ranking="hamming")["matches"])
     for kind in ("JPEG", "WEBP", "GIF"):
         assert len(upload(client, picture(kind), headers={"content-type": f"image/{kind.lower()}"})["matches"]) == 10
+
+
+def test_the_same_image_comes_first_whatever_its_distance(client, digit_hasher, folder):
+    paths = sorted(folder.rglob("*.png"))
+    codes = digit_hasher.encode(paths, ids=range(1, 21)).stored()
+    own = [expected_distances(codes[n], codes)[n] for n in range(20)]
+    nearest = [expected_distances(codes[n], codes).argmin() for n in range(20)]
+    row = next(n for n in np.argsort(own)[::-1].tolist() if nearest[n] != n)  # others are nearer to it than itself
+    answer = upload(client, paths[row].read_bytes(), k=20)
+    first = answer["matches"][0]
+    assert (first["id"], first["identical"], first["hamming"]) == (row + 1, True, 0)
+    assert (first["match"], first["likely"]) == (1, "very likely")
+    exact = digit_hasher.encode(paths[row])
+    assert first["distance"] == pytest.approx(expected_distances(exact, codes[row])[0] / (2 * UNITS), abs=1e-4)
+    assert min(match["distance"] for match in answer["matches"]) < first["distance"]
+    assert not any(match["identical"] for match in answer["matches"][1:])
+    assert ids(upload(client, paths[row].read_bytes(), k=1)) == [row + 1]
+    assert ids(upload(client, paths[row].read_bytes(), radius=0, at_least=1)) == [row + 1]
+    copies = [upload(client, paths[row].read_bytes(), 201, "/api/images", label="copy")["id"] for _ in range(3)]
+    answer = search(client, id=row + 1, k=20)
+    assert sorted(ids(answer)[:3]) == copies
+    assert [match["identical"] for match in answer["matches"]] == [True] * 3 + [False] * 17
+    assert sorted(ids(search(client, id=copies[0], k=3, ranking="hamming"))) == [row + 1, *copies[1:]]
+    assert sorted(ids(search(client, id=copies[0], label="copy", k=9))) == copies[1:]
+    client.delete(f"/api/images/{copies[1]}")
+    assert copies[1] not in ids(search(client, id=row + 1, k=30))
+    assert sum(match["identical"] for match in search(client, id=row + 1, k=30)["matches"]) == 2
+
+
+def test_each_match_says_how_likely_it_shares_a_label(client, digit_hasher):
+    for ranking in ("soft", "hamming"):
+        curve = digit_hasher.calibration.match[ranking]
+        matches = search(client, id=4, k=19, ranking=ranking)["matches"]
+        assert [match["match"] for match in matches] == pytest.approx(
+            curve([match["distance"] for match in matches]), abs=1e-3
+        )
+        for match in matches:
+            words = "very likely" if match["match"] >= 0.8 else "maybe" if match["match"] >= 0.4 else "unlikely"
+            assert match["likely"] == words
+
+
+def test_what_is_not_likely_enough_is_left_out(client):
+    everything = search(client, id=4, k=19)
+    likely = [match["match"] for match in everything["matches"]]
+    assert everything["best"] == max(likely)
+    assert everything["left_out"] == 0
+    middle = sorted(likely)[10]
+    some = search(client, id=4, k=19, at_least=middle)
+    assert some["matches"] == [match for match in everything["matches"] if match["match"] >= middle]
+    assert 0 < some["left_out"] == 19 - len(some["matches"])
+    assert search(client, id=4, k=19, at_least=0) == everything
+    none = search(client, id=4, k=7, at_least=1)
+    assert (none["matches"], none["left_out"], none["best"]) == ([], 7, everything["best"])
+    assert upload(client, picture(), at_least=1)["matches"] == []
+    assert search(client, id=4, label="nothing", at_least=1) | {"query": 0} == {
+        "query": 0, "ranking": "soft", "matches": [], "left_out": 0, "best": None
+    }  # fmt: skip
+
+
+def test_a_model_that_was_never_calibrated_is_served_too(digit_hasher, folder, tmp_path):
+    """As one that was trained by an earlier dmuh."""
+    about = {key: value for key, value in digit_hasher.about.items() if key != "calibration"}
+    hasher = Hasher(digit_hasher._network, digit_hasher._preprocess, about, digit_hasher.digest)
+    with client_of(hasher, folder, tmp_path / "state") as client:
+        answer = search(client, id=4)
+        assert (answer["ranking"], answer["best"]) == ("hamming", None)
+        first = answer["matches"][0]
+        assert first["match"] is first["likely"] is first["bit_uncertainty"] is None
+        assert 0 <= first["uncertainty"] <= 0.5
+        error = search(client, 422, id=4, at_least=0.5)["error"]
+        assert error.startswith("at_least cannot be used: it is not known how often images share a label")
+        assert upload(client, picture())["ranking"] == "soft"
+        about = get(client, "/api/about")
+        assert (about["sure"], about["ranking"], about["match_known"]) == (0, "hamming", False)
+
+
+@pytest.mark.parametrize("sure", [0, 1, 2])
+def test_as_many_sure_bits_as_were_asked_for_are_kept_and_used(digit_hasher, folder, tmp_path, sure):
+    paths = sorted(folder.rglob("*.png"))
+    codes = digit_hasher.encode(paths, ids=range(1, 21), sure=sure)
+    codes = codes.stored() if sure else codes.plain()
+    with client_of(digit_hasher, folder, tmp_path / "state", sure=sure) as client:
+        query = digit_hasher.encode(picture())
+        assert found(upload(client, picture(), k=20)) == in_order(expected_distances(query, codes), codes.ids, 20)
+        assert get(client, "/api/about")["sure"] == sure
+        assert get(client, "/api/about")["ranking"] == ("soft" if sure else "hamming")
+        known = get(client, "/api/images/1")["bit_uncertainty"]
+        assert (known is None) == (sure == 0)
+        own = upload(client, picture(seed=2), 201, "/api/images")["id"]
+        assert ids(upload(client, picture(seed=2), k=1)) == [own]
+    with client_of(digit_hasher, folder, tmp_path / "state") as client:  # what is there says how many
+        assert get(client, "/api/about")["sure"] == sure
+        assert search(client, id=own, k=20)["ranking"] == ("soft" if sure else "hamming")
 
 
 def test_k_radius_and_label_leave_fewer(client):
@@ -79,6 +218,10 @@ def test_k_radius_and_label_leave_fewer(client):
     near = search(client, id=4, k=1000, radius=radius)
     assert ids(near) == [match["id"] for match in everything["matches"] if match["distance"] <= radius]
     assert len(ids(near)) < 19
+    by_hamming = search(client, id=4, k=1000, ranking="hamming")["matches"]
+    near = search(client, id=4, k=1000, ranking="hamming", radius=4.5)
+    assert ids(near) == [match["id"] for match in by_hamming if match["hamming"] <= 4]
+    assert 0 < len(ids(near)) < 19
     zeros = search(client, id=4, k=1000, label="zeros")
     assert ids(zeros) == [match["id"] for match in everything["matches"] if match["labels"] == ["zeros"]]
     assert search(client, id=4, label="cats")["matches"] == []
@@ -94,6 +237,12 @@ def test_k_radius_and_label_leave_fewer(client):
     ({"id": 1, "k": 0}, "k: input should be greater than or equal to 1, got '0'"),
     ({"id": 1, "k": 1001}, "k: input should be less than or equal to 1000"),
     ({"id": 1, "radius": -1}, "radius: "),
+    ({"id": 1, "radius": "nan"}, "radius: input should be a finite number"),
+    ({"id": 1, "radius": "inf"}, "radius: "),
+    ({"id": 1, "ranking": "cosine"}, "ranking: input should be 'hamming' or 'soft', got 'cosine'"),
+    ({"id": 1, "at_least": 1.1}, "at_least: input should be less than or equal to 1, got '1.1'"),
+    ({"id": 1, "at_least": -0.1}, "at_least: "),
+    ({"id": 1, "at_least": "nan"}, "at_least: "),
     ({"id": 1, "label": "x" * 201}, "label: "),
 ])  # fmt: skip
 def test_wrong_parameters_are_one_sentence(client, parameters, words):
@@ -297,7 +446,8 @@ def test_what_is_served_and_how_it_does(client):
     about = get(client, "/api/about")
     assert (about["method"], about["backbone"], about["n_bits"]) == ("dmuh", "smallconv", 20)
     assert about["labels"] == {"ones": 10, "zeros": 10}
-    assert 0 < about["high_bit_uncertainty"] < 10
+    assert (about["sure"], about["ranking"], about["match_known"]) == (1, "soft", True)
+    assert "high_bit_uncertainty" not in about
     unsure = [image["uncertainty"] for image in get(client, "/api/images", n=100)["images"]]
     assert about["uncertainty_percentiles"] == pytest.approx(np.percentile(unsure, range(101)), abs=1e-5)
     assert get(client, "/healthz") == {"status": "ok"}
@@ -309,19 +459,6 @@ def test_what_is_served_and_how_it_does(client):
     assert "dmuh_images 20.0" in text
     assert 'dmuh_batch_size_count{work="search"} 1.0' in text
     assert "nowhere" not in text
-
-
-def test_methods_without_uncertainty_are_served_too(digits, folder, tmp_path):
-    from dmuh import Hasher, configure, train
-
-    settings = {"method": "csq", "epochs": 1, "bits": 8, "query": 5, "train": 16, "image_size": 16}
-    run = train(configure(settings), tmp_path / "run", dataset=digits)
-    with client_of(Hasher.load(run.path), folder, tmp_path / "state") as client:
-        first = search(client, id=1)["matches"][0]
-        assert first["uncertainty"] is first["bit_uncertainty"] is None
-        about = get(client, "/api/about")
-        assert about["high_bit_uncertainty"] is about["uncertainty_percentiles"] is None
-        assert len(get(client, "/api/images", order="uncertainty")["images"]) == 20
 
 
 def test_an_empty_collection_can_be_filled(digit_hasher, tmp_path):
@@ -345,7 +482,13 @@ def test_the_description_has_every_route_with_examples(client):
         ("get", "/healthz"), ("get", "/metrics"),
     }  # fmt: skip
     schemas = description["components"]["schemas"]
-    assert schemas["Match"]["properties"]["distance"]["examples"] == [3]
+    assert schemas["Match"]["properties"]["distance"]["examples"] == [3.4]
+    assert {"hamming", "match", "likely", "identical"} <= set(schemas["Match"]["required"])
+    assert {"ranking", "left_out", "best"} <= set(schemas["Answer"]["required"])
+    assert {"ranking", "sure", "match_known"} <= set(schemas["About"]["required"])
+    for method in ("get", "post"):
+        asked = {one["name"]: one for one in description["paths"]["/api/search"][method]["parameters"]}
+        assert {"k", "radius", "label", "ranking", "at_least"} <= set(asked)
     content = description["paths"]["/api/search"]["post"]["requestBody"]["content"]
     assert "image/jpeg" in content
     assert "--data-binary" in description["info"]["description"]

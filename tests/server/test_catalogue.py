@@ -6,8 +6,10 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 import threading
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -15,14 +17,22 @@ import pytest
 from dmuh.catalogue import Catalogue, Entry
 from dmuh.catalogue.database import _WAIT
 from dmuh.codes import Codes
-from dmuh.errors import CatalogueError, FormatError, RequestError
+from dmuh.errors import CatalogueError, DataError, FormatError, RequestError
 from dmuh.server.limits import Limits
 
 
-def make_codes(n, n_bits=12, seed=0, uncertainty=True):
+def make_codes(n, n_bits=12, seed=0, sure=1):
+    """Codes as a network gives them, with `sure` bits of sureness per bit; None: nothing is known of it."""
     rng = np.random.default_rng(seed)
-    unsure = rng.random((n, n_bits), np.float32) if uncertainty else None
-    return Codes.from_outputs(rng.standard_normal((n, n_bits)), unsure)
+    outputs = rng.standard_normal((n, n_bits), np.float32)
+    if sure is None:
+        return Codes.from_outputs(outputs)
+    codes = Codes.from_outputs(outputs, (0.5 - 0.5 * np.tanh(abs(outputs))).astype(np.float32)).with_contents(outputs)
+    if not sure:
+        return codes
+    steps = np.linspace(0.4, 0.1, 2**sure - 1, dtype=np.float32)
+    worth = np.linspace(0.125, 0.875, 2**sure, dtype=np.float32)
+    return codes.graded(np.tile(steps, (n_bits, 1)), np.tile(worth, (n_bits, 1)))
 
 
 ENTRIES = [
@@ -47,13 +57,54 @@ def test_what_was_added_comes_back(catalogue):
     assert os.fsdecode(row.path) == "b/Füße 日本.jpg"
     assert json.loads(row.labels) == ["Straße", "sky"]
     assert row.code == codes.bits[1].tobytes()
+    assert row.levels == codes.levels[1].tobytes()
+    assert row.contents == codes.contents[1]
     assert row.uncertainty == pytest.approx(codes.image_uncertainty[1])
-    np.testing.assert_array_equal(np.frombuffer(row.bit_uncertainty, np.float32), codes.uncertainty[1])
     assert json.loads(catalogue.row(1).metadata) == {"year": "1"}
     assert catalogue.row(3) is None
-    again = catalogue.codes()
-    assert again.ids.tolist() == [1, 2, 40, 41]
-    np.testing.assert_array_equal(again.bits, codes.bits)
+
+
+@pytest.mark.parametrize("n_bits", [1, 12, 63, 64, 65, 128])
+@pytest.mark.parametrize("sure", [None, 0, 1, 2])
+def test_codes_come_back_with_their_levels(tmp_path, n_bits, sure):
+    codes = make_codes(9, n_bits, sure=sure)
+    with Catalogue(tmp_path / "c.sqlite", n_bits) as made:
+        assert (made.sure, made.worth) == (None, None)
+        made.add([Entry(f"{n}.png", ["odd"] if n % 2 else []) for n in range(9)], codes)
+    with Catalogue(tmp_path / "c.sqlite", n_bits) as made:
+        stored = Codes(codes.bits, n_bits, ids=range(1, 10), levels=codes.levels, worth=codes.worth)
+        assert made.codes() == stored
+        assert made.codes("odd") == stored[1::2]
+        assert made.codes("nothing") == stored[:0]
+        assert made.sure == (sure or 0)
+        known = [row.uncertainty for row in made.listed("id", 9)]
+        assert known == ([None] * 9 if sure is None else codes.image_uncertainty.tolist())
+
+
+def test_codes_of_other_levels_are_refused(catalogue):
+    for sure in (None, 0, 2):
+        said = f"codes with 1 sure bits per bit, got codes with {sure or 0}: give --sure 1, or another --state"
+        with pytest.raises(DataError, match=said):
+            catalogue.add([Entry("new.png")], make_codes(1, sure=sure))
+    other = make_codes(1)
+    other = Codes(other.bits, 12, levels=other.levels, worth=other.worth / 2)
+    with pytest.raises(DataError, match="holds codes whose sure bits mean something else: give another --state"):
+        catalogue.add([Entry("new.png")], other)
+    assert len(catalogue) == 4
+    assert catalogue.add([Entry("new.png")], make_codes(1)) == [42]
+
+
+def test_identical_images_are_found_by_what_the_network_gave(catalogue):
+    codes = make_codes(4)
+    assert catalogue.add([Entry("copy.png", ["sea"]), Entry("other.png")], codes[[1, 3]]) == [42, 43]
+    assert sorted(catalogue.identical(int(codes.contents[1]))) == [2, 42]
+    assert catalogue.identical(int(codes.contents[1]), "sea") == [42]
+    assert catalogue.identical(int(codes.contents[1]), "nothing") == []
+    assert catalogue.identical(17) == []
+    catalogue.remove(2)
+    assert catalogue.identical(int(codes.contents[1])) == [42]
+    plan = catalogue._read("EXPLAIN QUERY PLAN SELECT id FROM codes WHERE contents = ?", (17,))
+    assert "COVERING INDEX by_contents" in plan[0][3]  # without a look at every row
 
 
 def test_images_are_found_by_path_and_by_label(catalogue):
@@ -94,8 +145,9 @@ def test_a_removed_image_is_gone_and_its_id_is_not_given_again(catalogue):
 
 def test_methods_without_uncertainty_have_none(tmp_path):
     with Catalogue(tmp_path / "c.sqlite", 12) as made:
-        made.add(ENTRIES[:2], make_codes(2, uncertainty=False))
-        assert made.row(1).uncertainty is made.row(1).bit_uncertainty is None
+        made.add(ENTRIES[:2], make_codes(2, sure=None))
+        row = made.row(1)
+        assert row.uncertainty is row.levels is row.contents is None
         assert [row.id for row in made.listed("uncertainty", 5)] == [1, 2]
 
 
@@ -176,13 +228,15 @@ def answers(catalogue):
         "listed": [catalogue.listed(order, 1000) for order in ("id", "uncertainty")],
         "labelled": [catalogue.listed("uncertainty", 1000, 0, label) for label in labels],
         "codes": [catalogue.codes(label).bits.tobytes() for label in [None, *labels]],
+        "levels": [catalogue.codes(label).level().tolist() for label in [None, *labels]],
+        "identical": [catalogue.identical(row.contents or 0) for row in catalogue.listed("id", 1000)],
         "ids": [catalogue.codes(label).ids.tolist() for label in [None, *labels]],
         "files": catalogue.files(),
         "found": [catalogue.id_of(path, added=False) for path in catalogue.files()],
         "added": catalogue.added_files(),
         "forgotten": catalogue.forgotten(),
-        "about": [catalogue.about(key) for key in ("model", "source", "milvus")],
-        "next": catalogue.add([Entry("next.png")], make_codes(1)),
+        "about": [catalogue.about(key) for key in ("model", "source", "milvus", "worth")],
+        "next": catalogue.add([Entry("next.png")], make_codes(1, sure=catalogue.sure)),
     }
 
 
@@ -307,7 +361,8 @@ def test_a_catalogue_with_tables_of_others_is_refused(closed, tmp_path):
         Catalogue(file, 12)
 
 
-VERSION_1 = """
+VERSIONS = {
+    1: """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE images (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -327,42 +382,128 @@ CREATE TABLE forgotten (path BLOB PRIMARY KEY) WITHOUT ROWID;
 PRAGMA application_id = 0x646D7568;
 PRAGMA user_version = 1;
 PRAGMA journal_mode = WAL;
-"""
+""",
+    2: """
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE images (
+  id INTEGER PRIMARY KEY,
+  path BLOB NOT NULL,      -- below the collection's folder, or the name of an added file
+  added INTEGER NOT NULL,  -- whether it came through the service
+  stamp INTEGER,           -- when the file was changed, for folders that are looked through again
+  labels TEXT NOT NULL,    -- JSON
+  metadata TEXT NOT NULL,  -- JSON
+  uncertainty REAL,        -- of the image
+  bit_uncertainty BLOB,    -- float32, one per bit
+  checksum INTEGER NOT NULL
+);
+CREATE INDEX by_path ON images (path, added);
+CREATE INDEX by_uncertainty ON images (uncertainty DESC, id);
+CREATE TABLE codes (id INTEGER PRIMARY KEY, code BLOB NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE labels (label TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (label, id)) WITHOUT ROWID;
+CREATE TABLE forgotten (path BLOB PRIMARY KEY, checksum INTEGER NOT NULL) WITHOUT ROWID;
+PRAGMA application_id = 0x646D7568;
+PRAGMA user_version = 2;
+PRAGMA journal_mode = WAL;
+""",
+}
 
 
-def as_version_1(closed, file):
-    """Write a catalogue as dmuh did before there were checksums."""
-    old = sqlite3.connect(file)
-    old.executescript(VERSION_1)
-    old.execute("ATTACH ? AS now", (str(closed),))
-    images = "id, path, added, stamp, labels, metadata, uncertainty, bit_uncertainty"
-    for table, columns in (("about", "key, value"), ("images", images), ("codes", "id, code"), ("labels", "label, id"),
-                           ("forgotten", "path")):  # fmt: skip
-        old.execute(f"INSERT INTO {table} SELECT {columns} FROM now.{table}")
-    old.execute("DELETE FROM about WHERE key = 'last'")
-    old.execute("UPDATE sqlite_sequence SET seq = 120")
+def checksum_2(table, row):
+    """The checksum of a row of version 2, as dmuh computed it then."""
+    if table == "images":
+        numbers = f"{row[0]} {row[2]:d} {row[3]} {row[6]!r} {row[7] is None}"
+        return crc32(row[7] or b"", crc32(row[1], crc32(f"{numbers}\0{row[4]}\0{row[5]}\0".encode())))
+    if table == "codes":
+        return crc32(row[1], (row[0] ^ row[0] >> 32) & 0xFFFFFFFF)
+    return crc32(f"{row[0]}\0{row[1]}".encode() if table == "about" else row[0])
+
+
+def as_version(version, closed, file):
+    """Write a catalogue as an earlier dmuh did, with uncertainties that were no probabilities."""
+    old, now = sqlite3.connect(file), sqlite3.connect(closed)
+    old.executescript(VERSIONS[version])
+    rng = np.random.default_rng(0)
+    for table, columns in (("about", "key, value"), ("codes", "id, code"), ("forgotten", "path"),
+                           ("images", "id, path, added, stamp, labels, metadata")):  # fmt: skip
+        for row in now.execute(f"SELECT {columns} FROM {table}"):
+            if table == "about" and (row[0] == "worth" or (row[0], version) == ("last", 1)):
+                continue
+            unsure = (3 * rng.random(12)).astype(np.float32)
+            whole = (*row, float(unsure.mean()), unsure.tobytes()) if table == "images" else row
+            whole = (*whole, checksum_2(table, whole)) if version == 2 else whole
+            old.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(whole))})", whole)
+    old.executemany("INSERT INTO labels VALUES (?, ?)", now.execute("SELECT label, id FROM labels"))
+    if version == 1:
+        old.execute("UPDATE sqlite_sequence SET seq = 120")
     old.commit()
     old.close()
+    now.close()
 
 
-def test_version_1_is_converted_in_place(closed, tmp_path, caplog):
+def without_levels(closed, file):
+    """What a catalogue answers whose codes have no levels, and of whose images it is not known how sure they are."""
+    with Catalogue(closed, 12) as now, Catalogue(file, 12) as plain:
+        rows = now.listed("id", 1000)
+        entries = [
+            Entry(os.fsdecode(row.path), json.loads(row.labels), json.loads(row.metadata), row.id, bool(row.added),
+                  row.stamp)
+            for row in rows
+        ]  # fmt: skip
+        plain.add(entries, now.codes().plain())
+        plain.add([Entry("last.png", id=120)], make_codes(1, sure=None))
+        plain.remove(120, forget=False)
+        plain.note(model="d1e5", source="folder")
+        with plain.transaction() as connection:
+            for path in now.forgotten():
+                value = os.fsencode(path)
+                connection.execute("INSERT INTO forgotten VALUES (?, ?)", (value, crc32(value)))
+        return answers(plain)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_version_is_converted_in_place(closed, tmp_path, caplog, version):
     file = tmp_path / "catalogue.sqlite"
-    as_version_1(closed, file)
-    with Catalogue(shutil.copy(closed, tmp_path / "other.sqlite"), 12) as now:
-        expected = answers(now)
+    as_version(version, closed, file)
+    expected = without_levels(closed, tmp_path / "plain.sqlite")
     assert expected["next"] == [121]  # though the last image, 120, is gone
     with caplog.at_level("INFO"), Catalogue(file, 12) as made:
-        assert "the catalogue is of an older dmuh: its rows get checksums, once" in caplog.text
+        assert "the catalogue is of an older dmuh: it is converted, once, without its uncertainties" in caplog.text
+        assert (made.sure, made.row(7).uncertainty) == (0, None)
         assert answers(made) == expected
     caplog.clear()
     with caplog.at_level("INFO"), Catalogue(file, 12) as made:
         assert len(made) == expected["n"] + 1
+        with pytest.raises(DataError, match="codes with 0 sure bits per bit, got codes with 1: give --sure 0"):
+            made.add([Entry("new.png")], make_codes(1))
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_copy_in_milvus_of_an_older_version_is_made_anew(tmp_path, caplog, version):
+    with Catalogue(tmp_path / "now.sqlite", 12) as now:
+        now.note(milvus="dmuh_0123", model="d1e5")
+    file = tmp_path / "catalogue.sqlite"
+    as_version(version, tmp_path / "now.sqlite", file)
+    with Catalogue(file, 12) as made:
+        assert (made.about("milvus"), made.about("model")) == (None, "d1e5")
+    assert "its copy in Milvus is made anew: the collection dmuh_0123 there is not used any more" in caplog.text
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_version_without_images_takes_any_codes(tmp_path, version):
+    with Catalogue(tmp_path / "empty.sqlite", 12) as empty:
+        empty.note(model="d1e5")
+    file = tmp_path / "catalogue.sqlite"
+    as_version(version, tmp_path / "empty.sqlite", file)
+    with Catalogue(file, 12) as made:
+        assert made.sure is None
+        made.add([Entry("new.png")], make_codes(1, sure=2))
+        assert made.sure == 2
 
 
 def test_version_1_that_is_damaged_is_left_as_it_is(closed, tmp_path):
     file = tmp_path / "catalogue.sqlite"
-    as_version_1(closed, file)
+    as_version(1, closed, file)
     with sqlite3.connect(file) as other:
         other.execute("UPDATE images SET labels = 'no JSON' WHERE id = 7")
     other.close()
@@ -370,6 +511,58 @@ def test_version_1_that_is_damaged_is_left_as_it_is(closed, tmp_path):
     with pytest.raises(FormatError, match=r"cannot be used as a catalogue: .*malformed JSON"):
         Catalogue(file, 12)
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [
+    "UPDATE images SET metadata = '{}' WHERE id = 7",
+    "UPDATE images SET path = 'text' WHERE id = 7",
+    "UPDATE codes SET code = x'0000' WHERE id = 8",
+    "UPDATE about SET value = 'other' WHERE key = 'model'",
+    "UPDATE forgotten SET checksum = checksum + 1",
+    "DELETE FROM codes WHERE id = 9",
+    "DELETE FROM labels WHERE id = 10",
+])  # fmt: skip
+def test_version_2_that_is_damaged_is_left_as_it_is(closed, tmp_path, damage):
+    file = tmp_path / "catalogue.sqlite"
+    as_version(2, closed, file)
+    with sqlite3.connect(file) as other:
+        other.execute(damage)
+    other.close()
+    before = file.read_bytes()
+    with pytest.raises(FormatError, match="altered after it was written: a checksum does not fit"):
+        Catalogue(file, 12)
+    assert file.read_bytes() == before
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from dmuh.catalogue import Catalogue, versions
+
+calls, compute = [], versions.code_checksum
+
+def killed_at(*row):
+    calls.append(row)
+    if len(calls) == int(sys.argv[2]):
+        os.kill(os.getpid(), 9)
+    return compute(*row)
+
+killed_at.__name__ = compute.__name__
+versions.code_checksum = killed_at
+Catalogue(Path(sys.argv[1]), 12).close()
+"""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("row", [1, 60, 116])
+def test_a_conversion_that_is_killed_begins_again(closed, tmp_path, version, row):
+    file = tmp_path / "catalogue.sqlite"
+    as_version(version, closed, file)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(file), str(row)], capture_output=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    expected = without_levels(closed, tmp_path / "plain.sqlite")
+    with Catalogue(file, 12) as made:
+        assert answers(made) == expected
 
 
 # -- writes that cannot be -------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Ledger:
         for id_ in (self.added.keys() & fresh) - self.unsure:
             assert client.get(f"/api/images/{id_}/file").content == self.added[id_]
             answer = client.post("/api/search?k=1000", content=self.added[id_], headers={"content-type": "image/png"})
-            assert id_ in [match["id"] for match in answer.json()["matches"] if match["distance"] == 0]
+            assert id_ in [match["id"] for match in answer.json()["matches"] if match["identical"]]
         for id_, image in listed.items():
             if image["path"].startswith("added/") and (id_ in fresh or id_ not in self.added):
                 assert client.get(f"/api/images/{id_}/file").status_code == 200, "a row without its file"

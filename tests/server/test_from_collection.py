@@ -28,7 +28,13 @@ def test_a_collection_is_taken_over_once(collection, folder, digit_hasher):
     with StateFolder(collection.path).open(digit_hasher) as catalogue:
         assert import_collection(catalogue, collection, digit_hasher) == folder.resolve()
         assert catalogue.labels() == {"ones": 10, "zeros": 10}
-        assert catalogue.codes().ids.tolist() == list(range(20))
+        codes = digit_hasher.encode(load_folder(folder).images)
+        stored = catalogue.codes()
+        assert stored.ids.tolist() == list(range(20))
+        np.testing.assert_array_equal(stored.levels, codes.levels)
+        known = [row.uncertainty for row in catalogue.listed("id", 20)]
+        assert known == pytest.approx(codes.image_uncertainty, abs=1e-6)  # of the exact bits, not of their levels
+        assert catalogue.identical(int(codes.contents[4])) == [4]
         catalogue.remove(7)
     with StateFolder(collection.path).open(digit_hasher) as catalogue:
         assert import_collection(catalogue, collection, digit_hasher) == folder.resolve()
@@ -159,3 +165,15 @@ def test_a_collection_that_is_none_says_how_to_make_it(digit_hasher, tmp_path):
     with StateFolder(tmp_path / "state").open(digit_hasher) as catalogue, pytest.raises(DataError, match="dmuh index"):
         import_collection(catalogue, Collection(tmp_path / "nothing"), digit_hasher)
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("sure", [0, 1, 2])
+def test_a_collection_is_taken_over_with_its_sure_bits(folder, digit_hasher, tmp_path, sure):
+    made, data = Collection(tmp_path / "index"), load_folder(folder)
+    codes = digit_hasher.encode(data.images, sure=sure)
+    made.write(codes, data, tmp_path / "run", digit_hasher.digest)
+    with StateFolder(made.path).open(digit_hasher) as catalogue:
+        import_collection(catalogue, made, digit_hasher)
+        assert catalogue.sure == sure
+        known = [row.uncertainty for row in catalogue.listed("id", 20)]
+        assert known == pytest.approx(codes.image_uncertainty, abs=1e-6)

@@ -150,3 +150,15 @@ def test_a_folder_beside_it_is_not_touched(digits, tmp_path):
     with pytest.raises(IndexError):
         write_folder(digits, np.array([0, len(digits)]), tmp_path / "others")
     assert names(tmp_path) == [".images", "images"]  # nothing is left of what failed
+
+
+def test_codes_are_kept_with_as_many_sure_bits_as_the_catalogue_has(folder, digit_hasher, tmp_path):
+    for sure, expected in ((None, 1), (0, 0), (2, 2)):
+        with StateFolder(tmp_path / f"state {sure}").open(digit_hasher) as catalogue:
+            add_new(catalogue, folder, digit_hasher, sure)
+            assert (catalogue.sure, catalogue.codes().sure) == (expected, expected)
+            shutil.copy(folder / "ones" / "00.png", folder / f"new {sure}.png")
+            add_new(catalogue, folder, digit_hasher)
+            assert catalogue.codes().sure == expected
+            with pytest.raises(DataError, match=f"holds codes with {expected} sure bits per bit"):
+                add_new(catalogue, folder, digit_hasher, (expected + 1) % 3)  # though there is nothing new

@@ -26,7 +26,7 @@ def test_answers_are_those_of_the_index_in_memory(digit_hasher, folder, milvus_a
         client_of(digit_hasher, folder, tmp_path / "alone") as alone,
         client_of(digit_hasher, folder, tmp_path / "state", milvus_address) as client,
     ):
-        for parameters in ({}, {"label": "ones"}, {"radius": 3}):
+        for parameters in ({}, {"label": "ones"}, {"radius": 6.5}, {"ranking": "hamming"}, {"at_least": 0.5}):
             assert found(client, **parameters) == found(alone, **parameters)
         assert client.get("/api/about").json()["images"] == 20
 
@@ -34,7 +34,9 @@ def test_answers_are_those_of_the_index_in_memory(digit_hasher, folder, milvus_a
 def test_what_was_changed_is_found_at_once_and_after_a_restart(digit_hasher, folder, milvus_address, tmp_path):
     with client_of(digit_hasher, folder, tmp_path / "state", milvus_address) as client:
         own = client.post("/api/images", content=picture(), headers=PNG).json()["id"]
-        assert (0, own) in found(client, k=21)
+        assert own in [id_ for _, id_ in found(client, k=21)]
+        first = client.post("/api/search", content=picture(), headers=PNG).json()["matches"][0]
+        assert (first["id"], first["identical"], first["hamming"]) == (own, True, 0)
         assert client.delete("/api/images/3").status_code == 204
         assert 3 not in [id_ for _, id_ in found(client, k=21)]
         before = found(client, k=21)

@@ -1,5 +1,6 @@
 """The page, used as people use it: in a real Chromium, by mouse, finger and keyboard."""
 
+import math
 import os
 import re
 import shutil
@@ -104,9 +105,14 @@ def test_upload_click_filter_and_delete(own_page, own_server, folder):
     page.set_input_files("#file", folder / "ones" / "03.png")
     expect(page, "#query-title").to_have_text("03.png")
     expect(page, "#status").to_have_text("20 images, nearest first.")
-    assert "distance 0" in texts(page, "#results li:first-child .fact")[0]
-    distances = [int(text.split()[1]) for text in texts(page, "#results .fact") if text.startswith("distance")]
-    assert distances == sorted(distances)
+    assert texts(page, "#results li:first-child .fact")[0] == "the same image"
+    assert "identical" in page.locator("#results li").first.get_attribute("class")
+    apart = [float(text.split()[0]) for text in texts(page, "#results .fact") if text.endswith(" apart")]
+    assert len(apart) == 19
+    assert apart == sorted(apart)
+    assert set(texts(page, "#results .likely")) <= {"the same image", "very likely", "maybe", "unlikely"}
+    said = page.locator("#results .from").nth(1).get_attribute("aria-label")
+    assert re.search(r"^Search from image \d+, \w+, (very likely|maybe|unlikely), [\d.]+ bits? apart, less sure", said)
 
     found = page.locator("#results .from").nth(5)
     id_ = int(re.search(r"image (\d+)", found.get_attribute("aria-label"))[1])
@@ -143,40 +149,82 @@ def test_upload_click_filter_and_delete(own_page, own_server, folder):
     expect(page, "#query").to_be_hidden()
 
 
-def test_the_code_is_drawn_and_its_uncertain_bits_are_seen(page, server):
-    high = api(server, "/api/about")["high_bit_uncertainty"]
-    images = api(server, "/api/images?n=100&order=uncertainty")["images"]
-    page.goto(f"{server.address}/#/image/{images[0]['id']}")
+def in_cases(probability: float) -> str:
+    """A probability in words."""
+    for whole in (10, 100, 1000):
+        if probability * whole >= 0.95:
+            return f"{math.floor(probability * whole + 0.5)} of {whole:,} cases"
+    return "fewer than 1 of 1,000 cases"
+
+
+def test_the_code_is_drawn_and_how_sure_its_bits_are_is_seen(page, server):
+    image = api(server, "/api/images?n=100&order=uncertainty")["images"][0]
+    page.goto(f"{server.address}/#/image/{image['id']}")
     expect(page, "#code .bit").to_have_count(20)
-    drawn = "".join("1" if "one" in bit.get_attribute("class") else "0" for bit in page.locator("#code .bit").all())
-    assert drawn == images[0]["bits"]
-    unsure = [n for n, number in enumerate(images[0]["bit_uncertainty"]) if number > high]
-    marked = [n for n, bit in enumerate(page.locator("#code .bit").all()) if "unsure" in bit.get_attribute("class")]
-    assert marked == unsure
-    assert marked
-    assert f"{len(marked)} of 20 bits, in orange" in page.inner_text("#code-facts")
-    plain, orange = (
-        page.locator(f"#code .bit{kind} b").first.evaluate("bar => getComputedStyle(bar).backgroundColor")
-        for kind in (":not(.unsure)", ".unsure")
-    )
-    assert plain != orange
-    assert f"Uncertainty of the image: {images[0]['uncertainty']:.4f}, more than that of 99%" in page.inner_text(
-        "#query-facts"
-    )
+    bits, unsure = page.locator("#code .bit").all(), image["bit_uncertainty"]
+    assert "".join("1" if "one" in bit.get_attribute("class") else "0" for bit in bits) == image["bits"]
+    for n, bit in enumerate(bits):
+        assert bit.get_attribute("title") == f"bit {n + 1} is {image['bits'][n]}, turns over in {in_cases(unsure[n])}"
+    drawn = "bit => [bit.lastChild.getBoundingClientRect().height, getComputedStyle(bit.firstChild).borderTopColor]"
+    heights, shades = zip(*(bit.evaluate(drawn) for bit in bits), strict=True)
+    assert list(heights) == pytest.approx([24 * p for p in unsure], abs=0.1)
+    order = sorted(range(20), key=lambda n: unsure[n])
+    lightness = [sum(map(float, re.findall(r"[\d.]+", shades[n])[:3])) for n in order]
+    assert lightness == sorted(lightness)  # on white, the less sure the fainter
+    assert lightness[0] < lightness[-1]
+    least = max(range(20), key=lambda n: unsure[n])
+    label = page.get_attribute("#code", "aria-label")
+    assert label == f"Code {image['bits']}; the least sure, bit {least + 1}, turns over in {in_cases(unsure[least])}"
+    facts = page.inner_text("#query-facts")
+    assert f"About {20 * image['uncertainty']:.1f} of 20 bits may turn over, more than for 99% of the" in facts
 
 
-def test_least_certain_images_come_first(page, server):
+def test_least_sure_images_come_first(page, server):
     page.click("#to-uncertain")
-    expect(page, "#results-title").to_have_text("Least certain images")
+    expect(page, "#results-title").to_have_text("Least sure images")
     expect(page, "#results li").to_have_count(20)
+    expect(page, "#at-least").to_be_hidden()
     images = api(server, "/api/images?n=100&order=uncertainty")["images"]
     everyone = [image["uncertainty"] for image in images]
-    shares = [int(re.fullmatch(r"less certain than (\d+)%", text).group(1)) for text in texts(page, "#results .fact")]
+    shares = [int(re.fullmatch(r"less sure than (\d+)%", text).group(1)) for text in texts(page, "#results .fact")]
     below = [100 * sum(other < own for other in everyone) / len(everyone) for own in everyone]
     assert shares == pytest.approx(below, abs=6)  # a step of 20 images is 5%
     assert shares == sorted(shares, reverse=True)
     page.select_option("#label", "ones")
     expect(page, "#results li").to_have_count(10)
+
+
+def test_what_is_not_likely_enough_is_left_out_and_nothing_close_enough_is_said(page, server):
+    page.goto(f"{server.address}/#/image/4")
+    everything = api(server, "/api/search?id=4&k=24")["matches"]
+    expect(page, "#results li").to_have_count(19)
+    assert texts(page, "#at-least option") == ["any", "maybe", "very likely"]
+    for choice, least in (("maybe", 0.4), ("very likely", 0.8)):
+        page.select_option("#at-least", label=choice)
+        expect(page, "#results li").to_have_count(sum(match["match"] >= least for match in everything))
+    alone, answer = next(
+        (id_, answer)
+        for id_ in range(1, 11)
+        if not (answer := api(server, f"/api/search?id={id_}&k=24&label=zeros&at_least=0.8"))["matches"]
+    )
+    page.goto(f"{server.address}/#/image/{alone}")
+    expect(page, "#query-title").to_have_text(f"Image {alone}")
+    page.select_option("#label", "zeros")
+    expect(page, "#status").to_have_text(
+        f"Nothing close enough: the likeliest of the nearest images shares a label in {in_cases(answer['best'])}."
+    )
+    expect(page, "#results li").to_have_count(0)
+    page.select_option("#at-least", label="any")
+    expect(page, "#results li").to_have_count(10)
+
+
+def test_the_ranking_in_the_address_is_asked_for(browser, server):
+    with watched(browser, server) as page:
+        page.goto(f"{server.address}/?ranking=hamming#/image/4")
+        expect(page, "#results li").to_have_count(19)
+        apart = [text for text in texts(page, "#results .fact") if text.endswith(" apart")]
+        matches = api(server, "/api/search?id=4&k=24&ranking=hamming")["matches"]
+        assert apart == [f"{m['hamming']} {'bit' if m['hamming'] == 1 else 'bits'} apart" for m in matches]
 
 
 def test_an_image_is_added_and_strange_words_are_only_shown(own_page, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 from serving import Server, picture
 
 from commands import dmuh, refused
-from dmuh import configure, train
+from dmuh import Collection, configure, load_dataset, train
 from dmuh.datasets import Dataset
 from dmuh.encoder import export_run
 from test_architecture import without_torch
@@ -47,6 +47,35 @@ def test_a_wrong_service_is_one_sentence(model, photos, tmp_path, monkeypatch, a
     assert sentence in refused("serve", *words)
     assert not (photos / ".dmuh").exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def about(address):
+    return httpx2.get(f"{address}/api/about").json()
+
+
+def test_how_sure_bits_are_is_kept_in_as_many_bits_as_asked_for(model, photos, tmp_path):
+    words = [model, "--images", photos, "--state"]
+    with Server(*words, tmp_path / "one") as server:
+        assert about(server.address)["sure"] == 1
+    with Server(*words, tmp_path / "two", "--sure", 2) as server:
+        assert about(server.address)["sure"] == 2
+    with Server(*words, tmp_path / "two") as server:
+        assert about(server.address)["sure"] == 2
+    for sure in (0, 1):
+        sentence = refused("serve", *words, tmp_path / "two", "--sure", sure)
+        assert f"holds codes with 2 sure bits per bit, got codes with {sure}: give --sure 2, or another" in sentence
+    assert "Invalid value for '--sure'" in dmuh("serve", *words, tmp_path / "three", "--sure", 3, code=2).stderr
+
+
+def test_sure_bits_that_an_index_or_a_model_has_not_are_refused(model, digit_hasher, photos, tmp_path):
+    data = load_dataset("folder", photos)
+    Collection(tmp_path / "index").write(digit_hasher.encode(data.images), data, model, digit_hasher.digest)
+    sentence = refused("serve", model, "--index", tmp_path / "index", "--sure", 2)
+    assert "index has 1 sure bits per bit, got --sure 2: index the images again" in sentence
+    for sure in ("--sure 1", ""):
+        with Server(model, "--index", tmp_path / "index", *sure.split()) as server:
+            assert about(server.address)["sure"] == 1
+    assert "got --sure 0: index the images again" in refused("serve", model, "--index", tmp_path / "index", "--sure", 0)
 
 
 def test_the_token_may_come_from_the_environment(model, photos, monkeypatch):

@@ -91,7 +91,7 @@ from dmuh.catalogue.writer import Addition, Writer
 state, of, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 added = state / "added"
 added.mkdir(parents=True)
-code = Codes.from_outputs(np.ones((1, 12)), np.ones((1, 12), np.float32))
+code = Codes.from_outputs(np.ones((1, 12)), np.full((1, 12), 0.25, np.float32))
 upload = bytes(size), ".png", code
 with Catalogue(state / "catalogue.sqlite", 12) as catalogue:
     writer = Writer(catalogue, added, lambda *_: None)

@@ -2,6 +2,7 @@
 
 catalogue.py         Catalogue: add, remove, list and find images
 schema.py            the tables, and the checksum of each row
+versions.py          a new file gets its tables, one of an older version is converted
 database.py          the SQLite file: connections, transactions, errors as sentences
 integrity.py         checks that the file is as it was written
 writer.py            Writer: additions and deletions that survive a crash, with the files of added images

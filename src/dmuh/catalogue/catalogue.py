@@ -15,19 +15,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmuh.catalogue.database import Database
 from dmuh.catalogue.integrity import is_intact
-from dmuh.catalogue.schema import IMAGE, code_checksum, image_checksum, note_checksum, path_checksum, write_note
+from dmuh.catalogue.schema import ROWS, code_checksum, image_checksum, note_checksum, path_checksum, write_note
+from dmuh.catalogue.versions import WITHOUT_LEVELS
 from dmuh.codes import Codes
+from dmuh.errors import DataError
 
 _MANY = 65_536  # rows that are fetched together
-_ROW = f"SELECT {IMAGE}, code, codes.checksum FROM images JOIN codes USING (id)"
+_ROW = f"SELECT {ROWS.image}, {ROWS.code} FROM images JOIN codes USING (id)"
+_IMAGE = 8  # columns of an image in it, with the checksum
+MOST_IDENTICAL = 1001  # more than a search asks for
 ORDERS = {"uncertainty": "uncertainty DESC, images.id", "id": "images.id"}
 
 
 class Row(NamedTuple):
-    """One image as it is stored: path by os.fsencode, labels and metadata in JSON, bit uncertainty as float32 bytes."""
+    """One image as it is stored: path by os.fsencode, labels and metadata in JSON, code and levels packed."""
 
     id: int
     path: bytes
@@ -36,13 +41,17 @@ class Row(NamedTuple):
     labels: str
     metadata: str
     uncertainty: float | None
-    bit_uncertainty: bytes | None
     code: bytes
+    levels: bytes | None
+    contents: int | None
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is stored of a new image beside its code; without an id it gets the next one."""
+    """What is stored of a new image beside its code; without an id it gets the next one.
+
+    `uncertainty` is the share of its bits that is expected to turn over, where that is known better than by its code.
+    """
 
     path: str
     labels: Sequence[str] = ()
@@ -50,6 +59,7 @@ class Entry:
     id: int | None = None
     added: bool = False
     stamp: int | None = None
+    uncertainty: float | None = None
 
 
 class Catalogue(Database):
@@ -75,23 +85,53 @@ class Catalogue(Database):
                 with self.transaction() as connection:
                     write_note(connection, key, value)
 
+    @property
+    def worth(self) -> NDArray[np.float32] | None:
+        """What the levels of the codes stand for (n_bits, 2 or 4), as in Codes; None if they have none."""
+        values = json.loads(self.about("worth") or WITHOUT_LEVELS)
+        return None if values is None else np.array(values, np.float32)
+
+    @property
+    def sure(self) -> int | None:
+        """How many bits say how sure each bit is: 0, 1 or 2; None as long as that is not settled."""
+        if self.about("worth") is None:
+            return None
+        return _sure(self.worth)
+
+    def settle(self, worth: NDArray[np.float32] | None) -> None:
+        """Settle, once, what the levels of the codes stand for, None for codes without; raise if that is otherwise."""
+        text, settled = json.dumps(None if worth is None else worth.tolist()), self.about("worth")
+        if settled is None:
+            self.note(worth=text)
+        elif settled != text and self.sure != _sure(worth):
+            raise DataError(
+                f"{self.file} holds codes with {self.sure} sure bits per bit, got codes with {_sure(worth)}: give "
+                f"--sure {self.sure}, or another --state"
+            )
+        elif settled != text:
+            raise DataError(f"{self.file} holds codes whose sure bits mean something else: give another --state")
+
     def add(self, entries: Iterable[Entry], codes: Codes) -> list[int]:
         """Add images, all or none; the ids of the codes are ignored. Returns the images' ids."""
-        unsure = codes.image_uncertainty
+        mean = codes.image_uncertainty
+        unsure: list[Any] = [None] * len(codes) if mean is None else mean.tolist()
         ids = []
         with self.transaction() as connection:
+            self.settle(codes.worth)
             last = int(self.about("last") or 0)
             for row, entry in enumerate(entries):
                 id_ = last + 1 if entry.id is None else entry.id
                 last = max(last, id_)
                 image = (
                     id_, os.fsencode(entry.path), int(entry.added), entry.stamp, json.dumps(list(entry.labels)),
-                    json.dumps(entry.metadata), None if unsure is None else float(unsure[row]),
-                    None if codes.uncertainty is None else codes.uncertainty[row].tobytes(),
+                    json.dumps(entry.metadata), unsure[row] if entry.uncertainty is None else entry.uncertainty,
                 )  # fmt: skip
-                code = codes.bits[row].tobytes()
-                connection.execute(f"INSERT INTO images VALUES ({'?, ' * 8}?)", (*image, image_checksum(*image)))
-                connection.execute("INSERT INTO codes VALUES (?, ?, ?)", (id_, code, code_checksum(id_, code)))
+                code = (
+                    id_, codes.bits[row].tobytes(), None if codes.levels is None else codes.levels[row].tobytes(),
+                    None if codes.contents is None else int(codes.contents[row]),
+                )  # fmt: skip
+                connection.execute(f"INSERT INTO images VALUES ({'?, ' * 7}?)", (*image, image_checksum(*image)))
+                connection.execute(f"INSERT INTO codes VALUES ({'?, ' * 4}?)", (*code, code_checksum(*code)))
                 labels = sorted({(label, id_) for label in entry.labels})
                 connection.executemany("INSERT INTO labels VALUES (?, ?)", labels)
                 ids.append(id_)
@@ -130,7 +170,7 @@ class Catalogue(Database):
         return found
 
     def listed(self, order: str, n: int, offset: int = 0, label: str | None = None) -> list[Row]:
-        """Return images, or those with a label, in one of the ORDERS: the least certain first, or by id."""
+        """Return images, or those with a label, in one of the ORDERS: the least sure first, or by id."""
         cut = f"ORDER BY {ORDERS[order]} LIMIT ? OFFSET ?"
         if label is None:
             return self._rows(cut, (n, offset))
@@ -157,21 +197,31 @@ class Catalogue(Database):
         """Return every label with how many images have it."""
         return dict(self._read("SELECT label, count(*) FROM labels GROUP BY label ORDER BY label"))
 
+    def identical(self, contents: int, label: str | None = None) -> list[int]:
+        """Return the ids of up to `MOST_IDENTICAL` images, or of those with a label, that have these contents."""
+        labelled = "" if label is None else "AND EXISTS (SELECT 1 FROM labels WHERE label = ? AND labels.id = codes.id)"
+        query = f"SELECT id FROM codes WHERE contents = ? {labelled} LIMIT {MOST_IDENTICAL}"
+        return [id_ for (id_,) in self._read(query, (contents,) if label is None else (contents, label))]
+
     def codes(self, label: str | None = None) -> Codes:
-        """Return the codes of all images, or of those with a label, without uncertainty, by id."""
+        """Return the codes of all images, or of those with a label, with their levels, by id."""
         table = "codes" if label is None else "labels JOIN codes USING (id) WHERE label = ?"
-        query = f"SELECT id, code, checksum FROM {table} ORDER BY id"
-        ids, bits = [np.empty(0, np.int64)], [b""]
+        query = f"SELECT {ROWS.code} FROM {table} ORDER BY id"
+        ids, bits, levels = [np.empty(0, np.int64)], [b""], [b""]
         values = () if label is None else (label,)
         with self._explained(), closing(self._connection().execute(query, values)) as rows:
             while many := rows.fetchmany(_MANY):
                 self._check(all(map(is_intact, repeat(code_checksum), many)))
-                part_ids, part_codes, _ = zip(*many, strict=True)
+                part_ids, part_codes, part_levels, _, _ = zip(*many, strict=True)
                 ids.append(np.array(part_ids, np.int64))
                 bits.append(b"".join(part_codes))
-        whole, found = np.frombuffer(b"".join(bits), np.uint8), np.concatenate(ids)
-        self._check(len(whole) == len(found) * -(-self.n_bits // 8))
-        return Codes(whole.reshape(len(found), -(-self.n_bits // 8)), self.n_bits, ids=found)
+                levels.append(b"".join(filter(None, part_levels)))
+        found, worth, width = np.concatenate(ids), self.worth, -(-self.n_bits // 8)
+        whole, planes = (np.frombuffer(b"".join(parts), np.uint8) for parts in (bits, levels))
+        shape = (len(found), _sure(worth), width)
+        self._check(len(whole) == len(found) * width and len(planes) == np.prod(shape))
+        own = None if worth is None else planes.reshape(shape)
+        return Codes(whole.reshape(len(found), width), self.n_bits, ids=found, levels=own, worth=worth)
 
     def files(self) -> dict[str, tuple[int, int | None]]:
         """Return id and time of change of every image of the collection's folder, by path."""
@@ -192,9 +242,15 @@ class Catalogue(Database):
         """Return images, after a check of their checksums."""
         rows = []
         for found in self._read(f"{_ROW} {which}", values):
-            self._check(is_intact(image_checksum, found[:9]) and is_intact(code_checksum, (found[0], *found[9:])))
-            rows.append(Row._make((*found[:8], found[9])))
+            image, code = found[:_IMAGE], found[_IMAGE:]
+            self._check(is_intact(image_checksum, image) and is_intact(code_checksum, code))
+            rows.append(Row._make((*image[:-1], *code[1:-1])))
         return rows
+
+
+def _sure(worth: NDArray[np.float32] | None) -> int:
+    """Return how many bits say how sure each bit is, by what their levels are worth."""
+    return 0 if worth is None else int(worth.shape[1]).bit_length() - 1
 
 
 def _encoded(path: str) -> bytes:

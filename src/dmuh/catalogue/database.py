@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dmuh.catalogue.integrity import ALTERED, ChecksumFile, check_whole
-from dmuh.catalogue.schema import prepare
+from dmuh.catalogue.versions import prepare
 from dmuh.errors import CatalogueError, DmuhError, FormatError, RequestError
 
 log = logging.getLogger(__name__)

@@ -10,19 +10,22 @@ from dmuh.catalogue.from_folder import FROM_FOLDER
 from dmuh.catalogue.paths import as_path, as_text, displayed, locate
 from dmuh.collection import Collection, Item
 from dmuh.encoder import Hasher
-from dmuh.errors import DataError
+from dmuh.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 
 
-def import_collection(catalogue: Catalogue, collection: Collection, hasher: Hasher) -> Path:
-    """Copy a collection's images into the catalogue, once; return the folder that all of them lie below."""
+def import_collection(catalogue: Catalogue, collection: Collection, hasher: Hasher, sure: int | None = None) -> Path:
+    """Copy a collection's images into the catalogue, once; return the folder that all of them lie below.
+
+    Where `sure` bits are asked for that say how sure each bit is, the collection must have as many.
+    """
     _, digest = collection.model()
     if digest != hasher.digest:
         raise DataError(f"{collection.path} was made by another model than the one given: index the images again")
     checksum, source = collection.codes_digest(), catalogue.about("source")
     if source is None:
-        _copy(catalogue, collection, checksum)
+        _copy(catalogue, collection, checksum, sure)
     elif source == FROM_FOLDER:
         raise DataError(f"{catalogue.file} is of a folder, not of an index: give --images, or another --state")
     elif source != checksum:
@@ -30,11 +33,18 @@ def import_collection(catalogue: Catalogue, collection: Collection, hasher: Hash
             f"{collection.path} was indexed again since it was served, or {catalogue.file} is of another index: give "
             "another --state, for what was added and deleted through the service belongs to the other one"
         )
+    _check_sure(collection, sure, catalogue.sure)
     return as_path(catalogue.about("root") or "/")
 
 
-def _copy(catalogue: Catalogue, collection: Collection, checksum: str) -> None:
+def _check_sure(collection: Collection, asked: int | None, has: int | None) -> None:
+    if asked not in (None, has):
+        raise ConfigError(f"{collection.path} has {has} sure bits per bit, got --sure {asked}: index the images again")
+
+
+def _copy(catalogue: Catalogue, collection: Collection, checksum: str, sure: int | None) -> None:
     codes, items = collection.load_codes(), collection.items()
+    _check_sure(collection, sure, codes.sure)
     if not items.keys() >= set(codes.ids.tolist()):
         raise DataError(f"{collection.path} has codes of images that it does not name: index the images again")
     root, paths = locate(collection, items)
@@ -48,4 +58,4 @@ def _copy(catalogue: Catalogue, collection: Collection, checksum: str) -> None:
 
 def _entry(item: Item, path: str) -> Entry:
     metadata = {displayed(column): displayed(value) for column, value in item.metadata.items()}
-    return Entry(path, [displayed(label) for label in item.labels], metadata, item.id)
+    return Entry(path, [displayed(label) for label in item.labels], metadata, item.id, uncertainty=item.uncertainty)

@@ -10,6 +10,7 @@ from pathlib import Path
 from dmuh.catalogue.catalogue import Catalogue, Entry
 from dmuh.catalogue.paths import as_path, as_text, displayed, inside_of
 from dmuh.encoder import Hasher
+from dmuh.encoder.calibration import DEFAULT_SURE
 from dmuh.errors import DataError
 from dmuh.images import Reading, ignored_note, look_through
 
@@ -78,16 +79,25 @@ def _image_files(root: Path) -> dict[str, FolderImage]:
 
 
 def add_images(
-    catalogue: Catalogue, root: Path, images: Sequence[FolderImage], hasher: Hasher, reading: Reading
+    catalogue: Catalogue,
+    root: Path,
+    images: Sequence[FolderImage],
+    hasher: Hasher,
+    reading: Reading,
+    sure: int | None = None,
 ) -> None:
     """Encode images of a folder and add them to the catalogue; `reading` says what becomes of unreadable ones.
 
-    An image's label is the first folder below the root.
+    An image's label is the first folder below the root. `sure` bits say how sure each bit is; by default as many as in
+    the catalogue.
     """
+    if sure is None:
+        sure = DEFAULT_SURE if catalogue.sure is None else catalogue.sure
+    catalogue.settle(hasher.encode([], sure=sure).worth)  # before all images are encoded, of which there may be none
     with reading.under_one_bar("encoding", len(images)) as part_reading:
         for first in range(0, len(images), _PART):
             part = images[first : first + _PART]
-            codes = hasher.encode([root / image.path for image in part], reading=part_reading)
+            codes = hasher.encode([root / image.path for image in part], reading=part_reading, sure=sure)
             readable = [part[position] for position in codes.ids.tolist()]
             entries = (
                 Entry(str(image.path), [displayed(name) for name in image.path.parts[:-1][:1]], stamp=image.stamp)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dmuh.catalogue.schema import IMAGE, check_structure, code_checksum, image_checksum, note_checksum, path_checksum
+from dmuh.catalogue.schema import ROWS, Rows, check_structure, note_checksum, path_checksum
 from dmuh.errors import FormatError
 from dmuh.files import write_text
 
@@ -72,26 +72,29 @@ def is_intact(checksum_of: Callable[..., int], row: Sequence[Any]) -> bool:
     """Return whether the last column of a row is the checksum of the others, which may be of any type by damage."""
     try:
         return bool(checksum_of(*row[:-1]) == row[-1])
-    except (TypeError, ValueError):  # a column has another type than it was written with
+    except (TypeError, ValueError, AttributeError):  # a column has another type than it was written with
         return False
 
 
-def check_whole(connection: sqlite3.Connection) -> None:
-    """Raise if anything in a catalogue is damaged: its structure, a row, or what one table says of another."""
+def check_whole(connection: sqlite3.Connection, rows: Rows = ROWS) -> None:
+    """Raise if anything in a catalogue is damaged: its structure, a row, or what one table says of another.
+
+    `rows` are those of the version that it has.
+    """
     check_structure(connection)
     last = 0
     for note in connection.execute("SELECT key, value, checksum FROM about"):
         _check(is_intact(note_checksum, note))
         last = int(note[1]) if note[0] == "last" else last
     for table, columns, checksum_of in (
-        ("forgotten", "path, checksum", path_checksum), ("codes", "id, code, checksum", code_checksum)
+        ("forgotten", "path, checksum", path_checksum), ("codes", rows.code, rows.code_checksum)
     ):  # fmt: skip
         for row in connection.execute(f"SELECT {columns} FROM {table}"):
             _check(is_intact(checksum_of, row))
     labelled, n, highest = 0, 0, 0
     labels_of = lru_cache(4096)(lambda text: frozenset(json.loads(text)))
-    for image in connection.execute(f"SELECT {IMAGE} FROM images ORDER BY id"):
-        _check(is_intact(image_checksum, image))
+    for image in connection.execute(f"SELECT {rows.image} FROM images ORDER BY id"):
+        _check(is_intact(rows.image_checksum, image))
         n, highest = n + 1, image[0]
         labelled += sum([hash((label, highest)) for label in labels_of(image[4])])
     _check(labelled == sum(map(hash, connection.execute("SELECT label, id FROM labels"))))

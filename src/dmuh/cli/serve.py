@@ -113,6 +113,16 @@ def serve(
             "--images, or in the --index folder.",
         ),
     ] = None,
+    sure: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=2,
+            metavar="N",
+            help="Bits that are kept beside each bit of a code to say how sure it is, 0, 1 or 2; if not given, as many "
+            "as the codes that are there have, at first 1.",
+        ),
+    ] = None,
     network: NetworkOptions = NetworkOptions(),  # noqa: B008 (never used: each option has its default)
     limits: LimitOptions = LimitOptions(),  # noqa: B008
 ) -> None:
@@ -139,7 +149,7 @@ def serve(
     with (
         _closing_when_told_to_end(),
         bind(network.host, network.port) as opened,
-        _service(model, images, folder, state, engine, checked, metrics) as service,
+        _service(model, images, folder, state, sure, engine, checked, metrics) as service,
     ):
         ready = f"serving {len(service):,} images at {address_of(opened)} (Ctrl-C ends it)"
         run(create_app(service, checked, metrics), opened, limits.seconds, lambda: say(ready))
@@ -199,6 +209,7 @@ def _service(
     images: Path | None,
     index: Path | None,
     state: Path | None,
+    sure: int | None,
     engine: str | None,
     limits: "Limits",
     metrics: "ServiceMetrics",
@@ -219,6 +230,10 @@ def _service(
     hasher = Hasher.load(model)
     if not hasher.takes_images:
         raise ConfigError(f"{model} takes feature vectors, and only images can be served")
+    if sure and sure not in hasher.calibration.grades:
+        raise ConfigError(
+            f"{model} has no sure bits, as earlier versions trained it, got --sure {sure}: train it again"
+        )
     folder = StateFolder(state or index or cast(Path, images) / ".dmuh")
     if images is not None:
         folder.check_apart(images)
@@ -228,10 +243,10 @@ def _service(
 
     with locked(folder.lock, busy), folder.open(hasher) as catalogue:
         if index is not None:
-            root = import_collection(catalogue, Collection(index), hasher)
+            root = import_collection(catalogue, Collection(index), hasher, sure)
         else:
             root, reading = cast(Path, images), Reading(on_bad_image="skip", progress=console.counting_bar)
-            add_images(catalogue, root, remove_outdated(catalogue, root), hasher, reading)
+            add_images(catalogue, root, remove_outdated(catalogue, root), hasher, reading, sure)
             if len(reading.bad):
                 warn(reading.bad.summary())
         with ExitStack() as opened:

@@ -41,7 +41,7 @@ class Hasher:
     >>> hasher
     Hasher(dmuh, 20 bits, smallconv on the CPU, takes images)
     >>> hasher.encode(photos)
-    Codes(20 × 20 bits, with uncertainty: ..., ..., ..., …)
+    Codes(20 × 20 bits, each with 1 of sureness: ..., ..., ..., …)
     """
 
     def __init__(

@@ -139,10 +139,11 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         >>> codes = dmuh.Hashing("dmuh", n_bits=16, epochs=2).fit(X, y).codes(X)
         >>> codes.bits.shape, codes.uncertainty.shape
         ((60, 2), (60, 16))
-        >>> dmuh.HammingIndex().add(codes).search(codes[:1], k=1).ids
-        array([[0]])
+        >>> dmuh.HammingIndex().add(codes).search(codes[:1], k=1, ranking="hamming").distances
+        array([[0]], dtype=int32)
         """
-        return self.calibration_.codes(self._run(X))
+        results = self._run(X)
+        return self.calibration_.codes(results)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the MAP of features (n, n_features) that search the training data by their codes, 0 to 1.

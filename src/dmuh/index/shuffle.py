@@ -23,7 +23,7 @@ def shuffled(ids: Any) -> Ids:
     >>> from dmuh.index import shuffled
     >>> ids = np.arange(8)
     >>> ids[np.argsort(shuffled(ids))]
-    array([0, 5, 2, 7, 4, 1, 6, 3])
+    array([3, 2, 6, 7, 4, 5, 1, 0])
     """
     keys = np.array(ids, np.int64).view(np.uint64)  # a copy
     keys += _ADDED

@@ -13,7 +13,7 @@ from dmuh.index.segment import Segment
 from dmuh.index.weighing import SoftQueries, weighted
 from dmuh.workers import over_cores
 
-_COST = 10  # what weighing a word costs by numpy, in words compared
+_COST = 3  # what weighing a word costs by numpy, in words compared
 _TOGETHER = 256  # queries whose keys are counted by distance before they are written
 
 Distances = NDArray[np.int32]

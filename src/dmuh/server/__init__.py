@@ -2,6 +2,7 @@
 
 service.py         Service: everything that can be done with the catalogue and its images, without HTTP
 searcher.py        Searcher: the search indexes over the catalogue
+stored_codes.py    StoredCodes: the codes of its rows, as queries
 milvus_mirror.py   MilvusMirror: the same codes in Milvus, where that searches
 json_answers.py    answers as JSON text
 batcher.py         Batcher: items of concurrent requests worked on together

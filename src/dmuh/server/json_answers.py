@@ -1,37 +1,92 @@
 """Answers as JSON text, formatted here for speed: ten images per search, dozens of numbers per image."""
 
+from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.catalogue import Row
+from dmuh.codes import Codes
+from dmuh.encoder.matching import likely
 
-_DIGITS = 10_000  # uncertainty is rounded to four places
-_NUMBERS = [f"{n / _DIGITS:g}" for n in range(_DIGITS)]
+_DIGITS = 10_000  # probabilities and distances are rounded to four places
+_NUMBERS = [f"{n / _DIGITS:g}" for n in range(_DIGITS + 1)]
 _BYTES = [f"{byte:08b}"[::-1] for byte in range(256)]  # bit 0 first, as in Codes
 
 
-def image_json(row: Row, n_bits: int) -> str:
-    """Return the members of an image's JSON object, without the braces."""
-    path = quoted(shown_path(row.path.decode("utf-8", "backslashreplace"), added=bool(row.added)))
-    unsure = None if row.bit_uncertainty is None else np.frombuffer(row.bit_uncertainty, np.float32)
-    return (
-        f'"id":{row.id},"path":{path},"labels":{row.labels},"metadata":{row.metadata},'
-        f"{code_json(row.code, n_bits, row.uncertainty, unsure)}"
-    )
+class CodeWriter:
+    """Writes images and codes of a catalogue; `worth` is what the levels of its codes stand for, as in Codes."""
+
+    def __init__(self, n_bits: int, worth: NDArray[np.float32] | None) -> None:
+        self._n_bits = n_bits
+        self._of_levels = [] if worth is None else _texts((1 - worth) / 2)
+
+    def image(self, row: Row) -> str:
+        """Return the members of an image's JSON object, without the braces."""
+        path = quoted(shown_path(row.path.decode("utf-8", "backslashreplace"), added=bool(row.added)))
+        bits = None
+        if row.levels is not None:
+            levels = _halves(row.levels[: len(row.code)])
+            if len(row.levels) > len(row.code):  # a second plane
+                levels = [one | two << 4 for one, two in zip(levels, _halves(row.levels[len(row.code) :]), strict=True)]
+            bits = [texts[own] for texts, own in zip(self._of_levels, levels, strict=False)]  # half a byte may be spare
+        return (
+            f'"id":{row.id},"path":{path},"labels":{row.labels},"metadata":{row.metadata},'
+            f"{self._code(row.code, row.uncertainty, bits)}"
+        )
+
+    def upload(self, code: Codes) -> str:
+        """Return the members of a JSON object for one code, with the exact uncertainty of its bits."""
+        of_image, of_bits = code.image_uncertainty, code.uncertainty
+        bits = None if of_bits is None else _rounded(of_bits[0])
+        return self._code(code.bits[0].tobytes(), None if of_image is None else float(of_image[0]), bits)
+
+    def _code(self, code: bytes, uncertainty: float | None, bit_uncertainty: Sequence[str] | None) -> str:
+        bits = "".join([_BYTES[byte] for byte in code])[: self._n_bits]
+        of_image = "null" if uncertainty is None else f"{uncertainty:.6f}"
+        of_bits = "null" if bit_uncertainty is None else f"[{','.join(bit_uncertainty)}]"
+        return f'"uncertainty":{of_image},"bits":"{bits}","bit_uncertainty":{of_bits}'
 
 
-def code_json(code: bytes, n_bits: int, uncertainty: float | None, unsure: NDArray[np.float32] | None) -> str:
-    """Return the members for a code: uncertainty of the image, bits, uncertainty per bit; without the braces."""
-    bits = "".join([_BYTES[byte] for byte in code])[:n_bits]
-    if unsure is None or uncertainty is None:
-        return f'"uncertainty":null,"bits":"{bits}","bit_uncertainty":null'
-    ten_thousandths = np.rint(unsure * _DIGITS).astype(np.int64).tolist()
-    numbers = [_NUMBERS[n] if n < _DIGITS else str(n / _DIGITS) for n in ten_thousandths]
-    return f'"uncertainty":{uncertainty:.6f},"bits":"{bits}","bit_uncertainty":[{",".join(numbers)}]'
+def match_json(distance: float, hamming: int, match: float | None, *, identical: bool) -> str:
+    """Return the members of a match beside those of its image; distance and probability are rounded already."""
+    said = '"match":null,"likely":null' if match is None else f'"match":{match},"likely":"{likely(match)}"'
+    return f'"distance":{distance},"hamming":{hamming},{said},"identical":{"true" if identical else "false"}'
+
+
+def rounded(numbers: NDArray[Any]) -> NDArray[np.float64]:
+    """Return numbers as answers show them."""
+    result: NDArray[np.float64] = np.rint(numbers.astype(np.float64) * _DIGITS) / _DIGITS
+    return result
 
 
 def shown_path(path: str, *, added: bool) -> str:
     """Return the path of an image in answers, by which a search may name it."""
     return f"added/{path}" if added else path
+
+
+def _texts(of_levels: NDArray[Any]) -> list[list[str]]:
+    """Return the numbers of every four bits (n_bits / 4) for all that half a byte of each plane may hold (16 or 256).
+
+    of_levels  (n_bits, 2 or 4): the number for each level of each bit
+    """
+    numbers = [_rounded(row) for row in of_levels]
+    n_planes = of_levels.shape[1].bit_length() - 1
+    return [
+        [
+            ",".join([own[(held >> bit & 1) | (held >> 4 + bit & 1) << 1] for bit, own in enumerate(some)])
+            for held in range(16**n_planes)
+        ]
+        for some in (numbers[first : first + 4] for first in range(0, len(numbers), 4))
+    ]
+
+
+def _halves(packed: bytes) -> list[int]:
+    """Return the halves of bytes, that of the lower bits first."""
+    return [half for byte in packed for half in (byte & 15, byte >> 4)]
+
+
+def _rounded(probabilities: NDArray[Any]) -> list[str]:
+    return [_NUMBERS[n] for n in np.rint(probabilities * _DIGITS).astype(np.int64).tolist()]

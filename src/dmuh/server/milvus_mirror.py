@@ -53,7 +53,7 @@ class MilvusMirror:
         self._change(lambda: self._index.remove(ids))
 
     def search(self, queries: Codes, k: int, *, ranking: Ranking | None = None) -> Matches:
-        """Return the k nearest codes of each query, nearest first."""
+        """Return the k nearest codes of each query, nearest first, as `MilvusIndex.search` does."""
         try:
             self._catch_up()
             return self._index.search(queries, k, ranking=ranking)

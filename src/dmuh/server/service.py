@@ -24,7 +24,7 @@ from dmuh.server.batcher import Batcher
 from dmuh.server.images.decoders import Decoders
 from dmuh.server.images.files import ImageFile, ImageFiles
 from dmuh.server.images.upload_check import Kind
-from dmuh.server.json_answers import image_json
+from dmuh.server.json_answers import CodeWriter
 from dmuh.server.metrics import ServiceMetrics
 from dmuh.server.searcher import Search, Searcher
 
@@ -48,16 +48,19 @@ class Service:
         whole: Searchable | None = None,
     ) -> None:
         self._model = hasher.about
+        self._match = hasher.calibration.match
+        self._sure = catalogue.sure or 0
         self._catalogue = catalogue
         self._decoders = Decoders(hasher.preprocess, most_pixels)
         self._files = ImageFiles(root, added, self._decoders)
         self._summary: dict[str, Any] | None = None
         self._changes = 0
-        self._searcher = Searcher(catalogue, whole)
+        self._searcher = Searcher(catalogue, whole, self._match)
+        self._writer = CodeWriter(catalogue.n_bits, catalogue.worth)
         writer = Writer(catalogue, added, self._update)
 
         def encode(pixels: list[Pixels]) -> list[Codes | Exception]:
-            codes = hasher.encode_pixels(np.stack(pixels))
+            codes = hasher.encode_pixels(np.stack(pixels), self._sure)
             return [codes[row : row + 1] for row in range(len(codes))]
 
         self._encoding: Batcher[Pixels, Codes] = Batcher(
@@ -105,7 +108,7 @@ class Service:
         return self._json(await self._read(lambda: self._row(id_)))
 
     async def images(self, order: str, n: int, offset: int, label: str | None) -> str:
-        """Return images as JSON: the least certain first, by id, or at random."""
+        """Return images as JSON: the least sure first, by id, or at random."""
         if order == "random":
             rows = await self._read(lambda: self._catalogue.sample(n, label))
         else:
@@ -121,7 +124,7 @@ class Service:
         return await self._files.thumbnail(await self._read(lambda: self._row(id_)), known)
 
     async def about(self) -> dict[str, Any]:
-        """Return what is served: the model, the labels, and the distribution of uncertainty."""
+        """Return what is served: the model, the labels, what is known of its codes, how sure the images are."""
         summary, changes = self._summary, self._changes
         if summary is None:
             summary = await self._read(self._summarise)
@@ -131,16 +134,17 @@ class Service:
 
     def _summarise(self) -> dict[str, Any]:
         rows = self._catalogue.sample(_SAMPLED, seed=0)
-        unsure = b"".join(row.bit_uncertainty for row in rows if row.bit_uncertainty is not None)
         return {
             "method": self._model["method"],
             "backbone": self._model["backbone"],
             "n_bits": self._catalogue.n_bits,
+            "sure": self._sure,
+            "ranking": "soft" if self._sure else "hamming",
+            "match_known": bool(self._match),
             "labels": self._catalogue.labels(),
             "uncertainty_percentiles": uncertainty_percentiles(
                 [row.uncertainty for row in rows if row.uncertainty is not None]
             ),
-            "high_bit_uncertainty": float(np.quantile(np.frombuffer(unsure, np.float32), 0.95)) if unsure else None,
         }
 
     def _update(self, new: Sequence[Codes], gone: Sequence[Row], labels: set[str]) -> None:
@@ -153,7 +157,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._reading, work)
 
     def _json(self, row: Row) -> str:
-        return f"{{{image_json(row, self._catalogue.n_bits)}}}"
+        return f"{{{self._writer.image(row)}}}"
 
     def _row(self, id_: int) -> Row:
         row = self._catalogue.row(id_)

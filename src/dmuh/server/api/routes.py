@@ -11,6 +11,8 @@ from dmuh.server.api.schemas import (
     UPLOAD,
     About,
     Answer,
+    AskedRanking,
+    AtLeast,
     Id,
     Image,
     ImageList,
@@ -54,18 +56,28 @@ def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         k: K = 10,
         radius: Radius = None,
         label: Label = None,
+        ranking: AskedRanking = None,
+        at_least: AtLeast = None,
     ) -> Response:
         """Find the images nearest to one of the collection, which is named by its id or its path."""
         if (id is None) == (path is None):
             raise RequestError(422, "give the id or the path of an image, and not both")
-        return _json(await service.search(Search(k, radius, label, id, path)))
+        return _json(await service.search(Search(k, radius, label, id, path, ranking=ranking, at_least=at_least)))
 
     @router.post("/search", openapi_extra=UPLOAD, responses=responses(200, "The nearest images.", Answer, **_UPLOADS))
-    async def search_upload(request: Request, k: K = 10, radius: Radius = None, label: Label = None) -> Response:
+    async def search_upload(
+        request: Request,
+        k: K = 10,
+        radius: Radius = None,
+        label: Label = None,
+        ranking: AskedRanking = None,
+        at_least: AtLeast = None,
+    ) -> Response:
         """Find the images nearest to one that is sent."""
         async with uploads.receive(request) as content:
             _, code = await service.encode(content)
-        return _json(await service.search(Search(k, radius, label, code=code)))
+        search = Search(k, radius, label, code=code, ranking=ranking, at_least=at_least)
+        return _json(await service.search(search))
 
     return router
 
@@ -81,7 +93,7 @@ def image_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
     async def images(
         order: Literal["uncertainty", "id", "random"] = "id", n: N = 24, offset: Offset = 0, label: Label = None
     ) -> Response:
-        """List images: the least certain first, by id, or some at random."""
+        """List images: the least sure first, by id, or some at random."""
         return _json(await service.images(order, n, offset, label))
 
     @router.post("", status_code=201, openapi_extra=UPLOAD, responses=new)

@@ -5,6 +5,9 @@ from typing import Annotated, Any
 from fastapi import Header, Path, Query
 from pydantic import BaseModel, Field
 
+from dmuh.encoder.matching import Likely
+from dmuh.index.soft import Ranking
+
 MOST_K, MOST_LISTED = 1000, 200
 _LARGEST = 2**63 - 1
 _PATH = r"Below the collection's folder; a byte that is not UTF-8 is shown by its number, as in caf\xe9.jpg."
@@ -16,7 +19,32 @@ QueryPath = Annotated[
 ]
 K = Annotated[int, Query(ge=1, le=MOST_K, description="How many images at most.")]
 Radius = Annotated[
-    int | None, Query(ge=0, le=1024, description="Distance up to which images count; without it all do.", examples=[8])
+    float | None,
+    Query(
+        ge=0,
+        le=1024,
+        allow_inf_nan=False,
+        description="Distance up to which images count, in bits of the ranking, beside identical ones; without it all "
+        "do.",
+        examples=[8],
+    ),
+]
+AskedRanking = Annotated[
+    Ranking | None,
+    Query(
+        description="Order of the answers: by the number of bits that are expected to differ, given how sure each is, "
+        "or by the number that differ. Without it soft, where it is known how sure the bits of the query are."
+    ),
+]
+AtLeast = Annotated[
+    float | None,
+    Query(
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Probability of sharing a label with the query below which images are left out.",
+        examples=[0.5],
+    ),
 ]
 Label = Annotated[str | None, Query(max_length=200, description="Label that they must have.", examples=["cats"])]
 Labels = Annotated[
@@ -33,12 +61,16 @@ Known = Annotated[
 
 
 class Code(BaseModel):
-    """A code: its bits, and how uncertain it is; both uncertainties are null for methods that have none."""
+    """A code: its bits, and how sure they are, where that is known."""
 
-    uncertainty: float | None = Field(description="Of the image: the mean over its bits.", examples=[0.0123])
+    uncertainty: float | None = Field(
+        description="Of the image: the share of its bits that is expected to turn over.", examples=[0.0123]
+    )
     bits: str = Field(description="One character per bit.", examples=["01101001"])
     bit_uncertainty: list[float] | None = Field(
-        description="One number per bit, to four places.", examples=[[0.01, 0, 0.002, 0.3, 0, 0, 0.01, 0.0004]]
+        description="The probability that each bit turns over, 0 to 0.5, to four places; for an image of the "
+        "collection that of the bit's level.",
+        examples=[[0.01, 0, 0.002, 0.3, 0, 0, 0.01, 0.0004]],
     )
 
 
@@ -54,7 +86,21 @@ class Image(Code):
 class Match(Image):
     """An image that was found."""
 
-    distance: int = Field(description="How many bits differ from the query's.", examples=[3])
+    distance: float = Field(
+        description="By soft ranking how many bits are expected to differ from the query's; by Hamming ranking how "
+        "many do, a whole number.",
+        examples=[3.4],
+    )
+    hamming: int = Field(description="How many bits differ from the query's.", examples=[3])
+    match: float | None = Field(
+        description="Probability that it shares a label with the query, by its distance; 1 for an identical image, "
+        "null if it is not known.",
+        examples=[0.87],
+    )
+    likely: Likely | None = Field(
+        description="The same in words: from 0.8, from 0.4, and below.", examples=["very likely"]
+    )
+    identical: bool = Field(description="Whether it is the same image as the query.", examples=[False])
 
 
 class QueryImage(Code):
@@ -67,10 +113,20 @@ class QueryImage(Code):
 
 
 class Answer(BaseModel):
-    """The nearest images, nearest first, equal distances by id; the query itself is not among them."""
+    """The nearest images: those that are the same as the query, then by distance; the query itself is not among them.
+
+    Equal distances are in a fixed random order.
+    """
 
     query: QueryImage
+    ranking: Ranking
     matches: list[Match]
+    left_out: int = Field(description="How many of the k nearest images were left out by at_least.", examples=[0])
+    best: float | None = Field(
+        description="The largest probability of sharing a label among the k nearest images, null if there is none or "
+        "it is not known.",
+        examples=[0.87],
+    )
 
 
 class ImageList(BaseModel):
@@ -86,14 +142,19 @@ class About(BaseModel):
     backbone: str = Field(examples=["smallconv"])
     n_bits: int = Field(examples=[32])
     images: int = Field(examples=[2500])
+    sure: int = Field(description="Bits that say how sure each bit of a stored code is.", examples=[1])
+    ranking: Ranking = Field(
+        description="Order of what is found from an image of the collection, where none is asked for; that of what is "
+        "found from an upload is soft."
+    )
+    match_known: bool = Field(
+        description="Whether it is known how often images at a distance share a label.", examples=[True]
+    )
     labels: dict[str, int] = Field(description="Every label with the number of its images.", examples=[{"cats": 10}])
     uncertainty_percentiles: list[float] | None = Field(
         description="What 0, 1, …, 100% of the collection's images stay at or below in uncertainty: 101 numbers, of a "
         "sample.",
         examples=[[n / 1000 for n in range(101)]],
-    )
-    high_bit_uncertainty: float | None = Field(
-        description="What 95% of the collection's bits stay below.", examples=[0.08]
     )
 
 

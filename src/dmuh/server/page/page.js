@@ -1,9 +1,11 @@
 // The page of the service. Views are in the address behind #, so that the browser's back button works:
-// #/ asks for an image, #/image/17 searches from an image of the collection, #/uncertain lists the least certain ones.
+// #/ asks for an image, #/image/17 searches from an image of the collection, #/uncertain lists the least sure ones.
+// ?ranking=hamming before the # asks for that order of the answers.
 
 const at = (id) => document.getElementById(id);
 const PAGE = 48; // images of a list that are fetched at a time
-let about = { labels: {}, n_bits: 0, high_bit_uncertainty: null, uncertainty_percentiles: null };
+const ranking = new URLSearchParams(location.search).get("ranking") ?? "";
+let about = { labels: {}, n_bits: 0, match_known: false, uncertainty_percentiles: null };
 let upload = null; // the file that was searched with last, to which the back button returns
 let turn = 0; // counts the views: an answer that comes after the next view was opened is dropped
 
@@ -20,7 +22,7 @@ async function ask(path, options = {}) {
   });
   if (response.ok) return response.status === 204 ? null : response.json();
   const { error } = await response.json().catch(() => ({ error: response.statusText }));
-  throw new Refused(response.status, error.charAt(0).toUpperCase() + error.slice(1) + ".");
+  throw new Refused(response.status, `${capital(error)}.`);
 }
 
 function make(tag, properties = {}, ...children) {
@@ -35,7 +37,21 @@ function say(text, wrong = false) {
 }
 
 const counted = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
-const rounded = (number) => (number === null ? "unknown" : number.toFixed(4));
+
+// a probability as people say it: 3 of 10 cases, 4 of 100, 2 of 1,000
+function cases(probability) {
+  const whole = [10, 100, 1000].find((n) => probability * n >= 0.95);
+  if (!whole) return "fewer than 1 of 1,000 cases";
+  return `${Math.round(probability * whole)} of ${whole.toLocaleString("en")} cases`;
+}
+
+// how many bits of a code may turn over: the sum of their probabilities, of which an image has the mean
+function unsureBits({ uncertainty }) {
+  if (uncertainty === null) return null;
+  return `about ${(uncertainty * about.n_bits).toFixed(1)} of ${about.n_bits} bits may turn over`;
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function parameters(values) {
   const given = Object.entries({ label: at("label").value, ...values }).filter(([, value]) => value !== "");
@@ -43,36 +59,40 @@ function parameters(values) {
 }
 
 // the percentage of the collection's images that have a smaller uncertainty, which says more than the number
-function lessCertainThan(uncertainty) {
+function lessSureThan(uncertainty) {
   const percentiles = about.uncertainty_percentiles;
   if (uncertainty === null || !percentiles) return null;
   return Math.min(99, Math.max(0, percentiles.findLastIndex((value) => value < uncertainty)));
 }
 
-const filters = () => parameters({ k: at("k").value, radius: at("radius").value });
+const filters = () =>
+  parameters({ k: at("k").value, radius: at("radius").value, at_least: at("at-least").value, ranking });
 
 // ---- drawing ----
 
 function drawCode(query) {
-  const high = about.high_bit_uncertainty;
   const unsure = query.bit_uncertainty;
   const bits = [...query.bits].map((bit, n) => {
     const cell = make("span", { className: `bit ${bit === "1" ? "one" : "zero"}` }, make("i"), make("b"));
     if (unsure) {
-      cell.classList.toggle("unsure", unsure[n] > high);
-      cell.style.setProperty("--unsure", Math.min(1, unsure[n] / (2 * high || 1)));
-      cell.title = `bit ${n + 1} is ${bit}, uncertainty ${unsure[n]}`;
+      cell.style.setProperty("--unsure", Math.min(1, 2 * unsure[n])); // of a coin toss, which is as unsure as can be
+      cell.title = `bit ${n + 1} is ${bit}, turns over in ${cases(unsure[n])}`;
     }
     return cell;
   });
   const bytes = [];
   for (let n = 0; n < bits.length; n += 8) bytes.push(make("span", { className: "byte" }, ...bits.slice(n, n + 8)));
   at("code").replaceChildren(...bytes);
-  const many = bits.filter((cell) => cell.classList.contains("unsure")).length;
-  at("code").setAttribute("aria-label", `Code ${query.bits}, ${counted(many, "uncertain bit")}`);
-  const among = "among the 5% least certain of this collection; the bars show the uncertainty of each.";
-  const counts = many ? `${many} of ${bits.length} bits, in orange, ${many === 1 ? "is" : "are"}` : "No bit is";
-  at("code-facts").textContent = unsure ? `${counts} ${among}` : "This method does not know where it is unsure.";
+  at("code").classList.toggle("graded", Boolean(unsure));
+  let least = "";
+  if (unsure) {
+    const n = unsure.indexOf(Math.max(...unsure));
+    least = `; the least sure, bit ${n + 1}, turns over in ${cases(unsure[n])}`;
+  }
+  at("code").setAttribute("aria-label", `Code ${query.bits}${least}`);
+  at("code-facts").textContent = unsure
+    ? "The fainter a bit and the longer its bar, the likelier it turns over."
+    : "How sure each bit is was not kept.";
 }
 
 function picture(image, source, alt) {
@@ -85,9 +105,10 @@ function picture(image, source, alt) {
 function drawQuery(query, title, source) {
   at("query-title").textContent = title;
   const labels = query.labels?.length ? `Labelled ${query.labels.join(", ")}. ` : "";
-  const share = lessCertainThan(query.uncertainty);
-  const compared = share === null ? "" : `, more than that of ${share}% of the collection`;
-  at("query-facts").textContent = `${labels}Uncertainty of the image: ${rounded(query.uncertainty)}${compared}.`;
+  const share = lessSureThan(query.uncertainty);
+  const compared = share === null ? "" : `, more than for ${share}% of the collection`;
+  const sure = unsureBits(query) ?? "it is not known how sure its bits are";
+  at("query-facts").textContent = `${labels}${capital(sure)}${compared}.`;
   at("query-image").parentElement.classList.remove("missing");
   picture(at("query-image"), source, title);
   drawCode(query);
@@ -95,25 +116,43 @@ function drawQuery(query, title, source) {
   at("ask").classList.add("asked");
 }
 
+const shownDistance = (image) => {
+  const bits = Number.isInteger(image.distance) ? image.distance : image.distance.toFixed(1);
+  return `${bits} ${Number(bits) === 1 ? "bit" : "bits"} apart`;
+};
+
+// what is said of an image below it, one line each: the text, more about it, and its class
+function factsOf(image) {
+  const share = lessSureThan(image.uncertainty);
+  const sure = share === null ? [] : [[`less sure than ${share}%`, unsureBits(image), ""]];
+  if (image.distance === undefined) return sure;
+  const differ = `${image.hamming} of ${about.n_bits} bits differ`;
+  if (image.identical) return [["the same image", differ, "likely"], ...sure];
+  const apart = [shownDistance(image), differ, ""];
+  if (image.match === null) return [apart, ...sure];
+  return [[image.likely, `shares a label in ${cases(image.match)}`, "likely"], apart, ...sure];
+}
+
 function tile(image) {
   const labels = image.labels.join(", ");
-  const away = image.distance === undefined ? "" : `, distance ${image.distance}`;
   const from = make("button", { className: "from", title: image.path });
-  from.setAttribute("aria-label", `Search from image ${image.id}${labels && `, ${labels}`}${away}`);
+  const facts = factsOf(image);
+  const said = image.distance === undefined ? [] : facts.map(([text]) => text);
+  from.setAttribute("aria-label", [`Search from image ${image.id}`, ...image.labels, ...said].join(", "));
   const shown = make("img", { loading: "lazy" });
   from.append(shown);
   picture(shown, `/api/images/${image.id}/thumbnail`, "");
   from.onclick = () => {
     location.hash = `#/image/${image.id}`;
   };
-  const share = lessCertainThan(image.uncertainty);
-  const facts = [share === null ? `uncertainty ${rounded(image.uncertainty)}` : `less certain than ${share}%`];
-  if (away) facts.unshift(`distance ${image.distance}`);
   const remove = make("button", { className: "delete", textContent: "✕", title: "Delete from the collection" });
   remove.setAttribute("aria-label", `Delete image ${image.id}`);
   const name = make("strong", { textContent: labels || image.path.split("/").pop() });
   const item = make("li", {}, from, make("div", { className: "name" }, name, remove));
-  item.append(...facts.map((text) => make("div", { className: "fact", textContent: text })));
+  item.classList.toggle("identical", Boolean(image.identical));
+  item.append(
+    ...facts.map(([text, more, kind]) => make("div", { className: `fact ${kind}`, textContent: text, title: more })),
+  );
   remove.onclick = () => confirmDelete(item, image, remove);
   return item;
 }
@@ -145,6 +184,7 @@ function begin(title, { searching, uncertain = false }) {
   at("ask").hidden = uncertain;
   at("more").hidden = true;
   for (const element of document.querySelectorAll(".search-only")) element.hidden = !searching;
+  at("at-least").parentElement.hidden = !searching || !about.match_known;
   at("results-title").textContent = title;
   at("results").setAttribute("aria-busy", "true"); // what was found before stays until the answer is here
   say("Looking …");
@@ -157,9 +197,16 @@ function drawTiles(images) {
   at("results").removeAttribute("aria-busy");
 }
 
-function drawMatches(answer) {
-  drawTiles(answer.matches);
-  say(answer.matches.length ? `${counted(answer.matches.length, "image")}, nearest first.` : "No image is near.");
+function drawMatches({ matches, left_out: leftOut, best }) {
+  drawTiles(matches);
+  if (matches.length) {
+    const less = leftOut ? ` ${counted(leftOut, "less likely one")} left out.` : "";
+    say(`${counted(matches.length, "image")}, nearest first.${less}`);
+  } else if (leftOut) {
+    say(`Nothing close enough: the likeliest of the nearest images shares a label in ${cases(best)}.`);
+  } else {
+    say("No image is near.");
+  }
 }
 
 async function searchFrom(id) {
@@ -218,7 +265,7 @@ function failed(error) {
 async function show() {
   const image = /^#\/image\/(\d+)$/.exec(location.hash);
   if (image) return searchFrom(image[1]);
-  if (location.hash === "#/uncertain") return list("uncertainty", "Least certain images");
+  if (location.hash === "#/uncertain") return list("uncertainty", "Least sure images");
   if (upload) return searchUpload();
   at("query").hidden = true;
   at("ask").classList.remove("asked");
