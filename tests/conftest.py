@@ -120,7 +120,6 @@ def trained(settings: dict[str, object], dataset: Dataset) -> Callable[[Path], o
 def digit_run(digits: Dataset, shared_folder: Callable[..., Path]) -> Run:
     """A network for digits, trained from scratch."""
     settings = {"epochs": 2, "bits": 20, "query": 5, "train": 16, "image_size": 16, "batch_size": 24}
-    settings["uncertainty"] = "copy"
     return Run(shared_folder("digits", trained(settings, digits)) / "run")
 
 

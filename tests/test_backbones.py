@@ -163,7 +163,7 @@ def test_a_timm_model_brings_its_weights_and_can_be_frozen(timm):
 
 def test_a_timm_model_can_be_trained_with(timm, shapes, tmp_path):
     settings = {"dataset": "folder", "backbone": "timm:resnet50", "epochs": 2, "bits": 6, "lr": 0.01}
-    run = train(configure(settings), tmp_path / "run", dataset=shapes)
+    run = train(configure(settings, {"uncertainty": "copy"}), tmp_path / "run", dataset=shapes)
     arrays = run.load_model().arrays
     assert (arrays["network.backbone.model.conv.weight"] == 0.25).all()
     assert "momentum.backbone.model.conv.weight" not in arrays

@@ -44,12 +44,12 @@ def both(request) -> tuple[Run, Hasher, np.ndarray]:
 
 @torch.inference_mode()
 def by_torch(run: Run, images) -> tuple[np.ndarray, np.ndarray]:
-    """Outputs of the networks that were trained, and how far the copy's are from them."""
-    network, copy = load_networks(run.load_model())
+    """Outputs of the networks that were trained, and what their source of uncertainty says of them."""
+    network, source = load_networks(run.load_model())
     pixels = np.stack([read_pixels(image, network.backbone.preprocess) for image in images])
     activations = network.lower(torch.from_numpy(pixels))
-    h = network.upper(activations)
-    return h.numpy(), (h - copy.upper(activations)).abs().numpy()
+    outputs, unsure = source.outputs_and_uncertainty(network, activations)
+    return outputs.numpy(), unsure.numpy()
 
 
 def test_codes_and_uncertainty_are_those_of_the_networks_that_were_trained(both):

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from dmuh import Codes, Dataset, Hasher, one_hot
+from dmuh.encoder.calibration import Calibration
 from dmuh.errors import ConfigError
 from dmuh.methods import configure
 from dmuh.network import load_networks
@@ -82,7 +83,7 @@ def test_similarities_tell_apart_what_no_linear_map_does(vectors, tmp_path, meth
 
 
 def test_a_run_with_similarities_is_saved_loaded_and_exported(vectors, tmp_path):
-    run = train(configure(SETTINGS, {"kernel": 50}), tmp_path / "run", dataset=vectors)
+    run = train(configure(SETTINGS, {"kernel": 50, "uncertainty": "copy"}), tmp_path / "run", dataset=vectors)
     network, momentum = load_networks(run.load_model())
     assert isinstance(network.hash_layer, KernelHead)
     assert isinstance(momentum.network.hash_layer, KernelHead)
@@ -92,7 +93,8 @@ def test_a_run_with_similarities_is_saved_loaded_and_exported(vectors, tmp_path)
     codes = codes_of(run, vectors)
     sure = outputs.abs().numpy() > 1e-4
     np.testing.assert_array_equal(codes.unpack()[sure], (outputs.numpy() >= 0)[sure])
-    np.testing.assert_allclose(codes.uncertainty, (outputs - copied).abs().numpy(), atol=1e-5)
+    turnover = Calibration.of_card(run.load_model().metadata).turnover
+    np.testing.assert_allclose(codes.uncertainty, turnover((outputs - copied).abs().numpy()), atol=0.01)
 
 
 def test_a_run_with_similarities_resumes_to_the_same_codes(vectors, tmp_path):

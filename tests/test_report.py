@@ -31,7 +31,7 @@ def test_marks_on_the_page_are_right(digits, tmp_path):
     assert len(rows) == 10
     for row in rows:
         labels = re.findall(r'title="(\d)"', row)
-        marks = re.findall(r"<figcaption>(.) \d+<", row)
+        marks = re.findall(r"<figcaption>(.) [\d.]+<", row)
         assert marks == ["✓" if label == labels[0] else "✗" for label in labels[1:]]
 
 

@@ -14,7 +14,7 @@ from dmuh.index import shuffled
 from dmuh.index.kernel_use import only
 from routes import route  # noqa: F401
 
-UNITS = 15
+UNITS = 31
 LENGTHS = [1, 12, 31, 32, 33, 63, 64, 65, 128, 200]
 
 

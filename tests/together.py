@@ -21,7 +21,7 @@ from processes import Started
 SMALL = {"epochs": 1, "batch_size": 19, "bits": 12, "query": 5, "train": 13, "image_size": 16, "workers": 0}
 CASES = {name: {"method": name} for name, method in METHODS.items() if issubclass(method, Objective)}
 CASES |= {f"{name}, two epochs": {"method": name, "epochs": 2} for name in ("dsdh", "ddsh")}  # discrete steps between
-CASES["kept activations"] = {"freeze": "all", "augment": "flip", "uncertainty_alpha": 0.9}
+CASES["kept activations"] = {"freeze": "all", "augment": "flip", "uncertainty": "copy", "uncertainty_alpha": 0.9}
 CASES["anchors"] = {"freeze": "all", "kernel": 20}
 CASES["images"] = {"augment": "crop+flip"}
 
