@@ -103,7 +103,7 @@ def test_a_read_only_install_without_a_home_searches(read_only, digit_run, photo
     program = "from dmuh.cli import main; main()"
     assert "20 images indexed" in run(read_only, program, "index", model, photos, "--out", codes)
     (answer,) = json.loads(run(read_only, program, "search", codes, photos / "ones" / "03.png", "-k", 1, "--json"))
-    assert 0 <= answer["matches"][0]["distance"] < 2  # expected differing bits
+    assert (answer["matches"][0]["hamming"], answer["matches"][0]["identical"]) == (0, True)
 
 
 def test_everything_is_compiled_that_way():

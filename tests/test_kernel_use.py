@@ -243,7 +243,8 @@ except SystemExit as stopped: assert not stopped.code
 print([name for name in ("numba", "torch") if name in sys.modules])
 """
     *answer, loaded = run(program, tmp_path / "index", photos / "ones" / "03.png").splitlines()
-    assert 0 <= json.loads("\n".join(answer))[0]["matches"][0]["distance"] < 2  # expected differing bits
+    first = json.loads("\n".join(answer))[0]["matches"][0]
+    assert (first["hamming"], first["identical"]) == (0, True)
     assert loaded == ("['torch']" if may_have_gpu() else "[]")
 
 
