@@ -1,5 +1,6 @@
 """Commands in a terminal of their own, which sees what a person would and sends Ctrl-C as the keyboard does."""
 
+import codecs
 import fcntl
 import os
 import pty
@@ -28,6 +29,7 @@ class Terminal:
         )  # fmt: skip
         os.close(child)
         self._written = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end within a letter
 
     def __enter__(self) -> "Terminal":
         return self
@@ -60,7 +62,7 @@ class Terminal:
             more = os.read(self._parent, 65536)
         except OSError:  # nobody can write any more
             return False
-        self._written += more.decode(errors="replace")
+        self._written += self._decoder.decode(more)
         return bool(more)
 
 
