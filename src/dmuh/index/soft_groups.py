@@ -145,8 +145,9 @@ def _visit(
                 if piece - row <= _FEW:
                     for at in range(row, piece):
                         weighed[at - row] = weigh_one(levels, at, query, masks)
-                else:
-                    weigh_levels(levels, row, piece, query, masks, False, weighed, 0)
+                else:  # whole runs, into the next code's rows: the rest of a run would be weighed one by one
+                    whole = min(row + -(-(piece - row) // RUN) * RUN, levels.shape[1])
+                    weigh_levels(levels, row, whole, query, masks, False, weighed, 0)
                 n_near[b], limit, nearer = _take(
                     weighed, row, piece, bound, starts, alive, k, entries, away, n_near[b], counts, limit, nearer
                 )
