@@ -15,7 +15,7 @@ def calibration_card(n_bits: int) -> dict:
             "1": {"thresholds": [[0.36]] * n_bits, "worth": [[0.1, 0.6]] * n_bits},
             "2": {"thresholds": [[0.45, 0.36, 0.25]] * n_bits, "worth": [[0.05, 0.2, 0.4, 0.7]] * n_bits},
         },
-        "match": {"soft": match, "hamming": match},
+        "match": dict.fromkeys(("hamming", "soft-0", "soft-1", "soft-2"), match),
         "images": 100,
         "part": "validation",
     }

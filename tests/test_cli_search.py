@@ -198,7 +198,8 @@ def test_answers_are_those_of_a_plain_loop(outputs, sure, k, ranking, radius, at
             if radius is None or id_ in same or away <= np.float32(radius)
         )
         wanted = [id_ for *_, id_ in wanted][: k if radius is None else None]
-        chances = {id_: 1.0 if id_ in same else match_of(calibration, ranking, distances[id_]) for id_ in wanted}
+        chance = {id_: match_of(calibration, ranking, distances[id_], sure) for id_ in wanted}
+        chances = {id_: 1.0 if id_ in same else chance[id_] for id_ in wanted}
         close = [id_ for id_ in wanted if at_least is None or chances[id_] >= at_least]
         assert [one.id for one in answer.found] == close
         assert [one.identical for one in answer.found] == [id_ in same for id_ in close]

@@ -146,7 +146,7 @@ def test_the_same_image_comes_first_whatever_its_distance(client, digit_hasher, 
 
 def test_each_match_says_how_likely_it_shares_a_label(client, digit_hasher):
     for ranking in ("soft", "hamming"):
-        curve = digit_hasher.calibration.match[ranking]
+        curve = digit_hasher.calibration.match_by_ranking(1)[ranking]
         matches = search(client, id=4, k=19, ranking=ranking)["matches"]
         assert [match["match"] for match in matches] == pytest.approx(
             curve([match["distance"] for match in matches]), abs=1e-3

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
-from dmuh.encoder.calibration import Calibration
-from dmuh.encoder.matching import match_of
+from dmuh.encoder.calibration import Calibration, Curve
 from dmuh.errors import ConfigError
 from dmuh.index.shuffle import shuffled
 from dmuh.index.soft import RANKINGS, Ranking, pair_distances, shown
@@ -68,10 +67,12 @@ class Answers:
 class Stored:
     """The codes that are searched.
 
+    sure       bits of sureness per bit
     codes      gives those with some ids, in ascending order
     identical  gives by their digest the ids of images with one of these contents (n,)
     """
 
+    sure: int
     codes: Callable[[list[int]], Codes]
     identical: Callable[[NDArray[np.int64]], dict[int, list[int]]]
 
@@ -90,7 +91,7 @@ class Stored:
                     found.setdefault(int(codes.contents[row]), []).append(int(codes.ids[row]))
             return found
 
-        return cls(some, identical)
+        return cls(codes.sure, some, identical)
 
 
 def find(
@@ -106,8 +107,9 @@ def find(
         known = [{id_: (away, int(away)) for id_, away in found.items()} for found in nearest]
     else:
         known = _weighed(stored, queries, ids, ranking)
+    match = calibration.match_by_ranking(stored.sure).get(ranking)
     return [
-        _judged([Answer(id_, *away[id_], None, id_ in same) for id_ in row], ranking, asked, calibration)
+        _judged([Answer(id_, *away[id_], None, id_ in same) for id_ in row], asked, match)
         for row, away, same in zip(ids, known, twins, strict=True)
     ]
 
@@ -152,15 +154,11 @@ def _weighed(
     return weighed
 
 
-def _judged(found: list[Answer], ranking: Ranking, asked: Asked, calibration: Calibration) -> Answers:
+def _judged(found: list[Answer], asked: Asked, match: Curve | None) -> Answers:
     """Return the answers with the probability that they share a label; those of less than is asked for are left out."""
-    matches = match_of(calibration, ranking, [answer.distance for answer in found])
-    if matches is None:
+    if match is None:
         return Answers(found, None)
-    judged = [
-        replace(answer, match=1.0 if answer.identical else match)
-        for answer, match in zip(found, matches.tolist(), strict=True)
-    ]
+    judged = [replace(answer, match=1.0 if answer.identical else float(match(answer.distance))) for answer in found]
     if asked.at_least is None:
         return Answers(judged, None)
     probabilities = [answer.match for answer in judged if answer.match is not None]

@@ -80,7 +80,7 @@ def search(
             stored = Stored.in_file(whole.load_codes(memory_map=True))
         else:
             index = open_milvus(engine, index_folder)
-            stored = Stored(index.codes, index.identical)
+            stored = Stored(index.sure, index.codes, index.identical)
         collection = shards if shards.exists and not whole.exists else whole
         hasher = _load_model(index_folder, *collection.model(), model)
     asked.check(hasher.calibration)

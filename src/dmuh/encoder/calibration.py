@@ -64,7 +64,8 @@ class Calibration:
 
     turnover  the probability that a bit turns over, by the number that the source of uncertainty gives; None: assumed
     grades    the levels of 1 and of 2 bits of sureness
-    match     by ranking: the probability that two images share a label, by their distance; empty without labels
+    match     the probability that two images share a label, by their distance: "hamming", and "soft-0" to "soft-2" for
+              soft ranking of codes with as many bits of sureness; empty without labels
     images    how many images it comes from, and `part`: which these were, validation or training images
     """
 
@@ -78,6 +79,11 @@ class Calibration:
     def assumed(cls) -> "Calibration":
         """Return what is taken of a network that was never calibrated: p = 1 / (1 + e^(2|h|)), and no levels."""
         return cls(None, {}, {}, 0, "")
+
+    def match_by_ranking(self, sure: int) -> dict[str, Curve]:
+        """Return by ranking what the distance to codes with `sure` bits of sureness per bit means."""
+        names = {"hamming": "hamming", "soft": f"soft-{sure}"}
+        return {ranking: self.match[name] for ranking, name in names.items() if name in self.match}
 
     def uncertainty(self, results: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
         """Return the probability that each bit turns over (n, n_bits), from what the network gave for n images."""

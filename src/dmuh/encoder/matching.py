@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmuh.encoder.calibration import Calibration
+from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
 
 Likely = Literal["very likely", "maybe", "unlikely"]
 
@@ -24,10 +24,13 @@ def likely(probability: float) -> Likely:
     return "maybe" if probability >= MAYBE else "unlikely"
 
 
-def match_of(calibration: Calibration, ranking: str, distances: ArrayLike) -> NDArray[np.float64] | None:
+def match_of(
+    calibration: Calibration, ranking: str, distances: ArrayLike, sure: int = DEFAULT_SURE
+) -> NDArray[np.float64] | None:
     """Return the probability that images at these distances share a label, in their shape; None if it is not known.
 
     ranking  hamming, or soft: what the distances are
+    sure     bits of sureness per bit of the codes that were searched
 
     >>> from dmuh.encoder.matching import match_of
     >>> hasher = dmuh.Hasher.load(run)
@@ -35,7 +38,7 @@ def match_of(calibration: Calibration, ranking: str, distances: ArrayLike) -> ND
     >>> bool(near > far)
     True
     """
-    curve = calibration.match.get(ranking)
+    curve = calibration.match_by_ranking(sure).get(ranking)
     return None if curve is None else curve(distances)
 
 

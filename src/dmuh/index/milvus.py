@@ -59,6 +59,11 @@ class MilvusIndex(MilvusCollection):
         return None if self._layout is None else self._layout.n_bits
 
     @property
+    def sure(self) -> int:
+        """How many bits say how sure each bit is."""
+        return 0 if self._layout is None else self._layout.sure
+
+    @property
     def ids(self) -> Ids:
         """The ids in the index, ascending."""
         found: list[int] = []

@@ -48,8 +48,8 @@ class Service:
         whole: Searchable | None = None,
     ) -> None:
         self._model = hasher.about
-        self._match = hasher.calibration.match
         self._sure = catalogue.sure or 0
+        self._match = hasher.calibration.match_by_ranking(self._sure)
         self._catalogue = catalogue
         self._decoders = Decoders(hasher.preprocess, most_pixels)
         self._files = ImageFiles(root, added, self._decoders)

@@ -14,7 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from dmuh.codes import Codes
 from dmuh.encoder.calibration import SURE, Calibration, Curve, Grades
-from dmuh.index.soft import RANKINGS, UNITS, pair_weights, shown
+from dmuh.index.soft import UNITS, pair_weights, shown
 from dmuh.network import HashNetwork, UncertaintySource
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.inputs import Inputs
@@ -61,7 +61,10 @@ def calibrated(
     by_curve = Calibration(turnover, {}, {}, len(outputs), "")
     unsure = by_curve.uncertainty(results)
     graded = replace(by_curve, grades={sure: _grades(unsure, sure) for sure in SURE if sure})
-    return replace(graded, match=_match(graded.codes(results), similar)) if has_labels else graded
+    if not has_labels:
+        return graded
+    match = {f"soft-{sure}": _match(graded.codes(results, sure=sure), similar) for sure in SURE}
+    return replace(graded, match={"hamming": _match(Codes.from_outputs(outputs), similar), **match})
 
 
 def _share_a_label(labels: NDArray[np.uint8]) -> Floats:
@@ -148,17 +151,13 @@ def _filled(worth: Floats) -> Floats:
     return rising
 
 
-def _match(codes: Codes, similar: Floats) -> dict[str, Curve]:
-    """Return by ranking the probability that two images share a label as a curve of their distance."""
+def _match(codes: Codes, similar: Floats) -> Curve:
+    """Return the probability that two images share a label as a curve of their distance."""
     apart = ~np.eye(len(codes), dtype=bool)
-    curves = {}
-    for ranking in RANKINGS:
-        distances = _distances(codes if ranking == "soft" else codes.plain())[apart]
-        relevant = similar[apart]
-        fit = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(distances, relevant)
-        at = np.unique(np.quantile(distances, _RANKS))
-        curves[ranking] = Curve(at, np.clip(fit.predict(at), _NEVER, 1 - _NEVER))
-    return curves
+    distances = _distances(codes)[apart]
+    fit = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(distances, similar[apart])
+    at = np.unique(np.quantile(distances, _RANKS))
+    return Curve(at, np.clip(fit.predict(at), _NEVER, 1 - _NEVER))
 
 
 def _distances(codes: Codes) -> Floats:
