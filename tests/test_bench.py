@@ -556,7 +556,7 @@ def test_only_runs_of_a_table_that_asks_are_studied(studies):
 
 def test_a_study_of_images_is_of_the_uncertainty_and_precision_of_the_queries(studies):
     run, found = studies["dmuh"]
-    assert sorted(found["images"]) == ["copy", "margin", "turnover"]
+    assert sorted(found["images"]) == ["copy", "least", "margin", "ratio", "turnover"]
     unsure, precision = (np.array(found["scatter"][key]) for key in ("uncertainty", "average_precision"))
     assert precision.tolist() == run.evaluation()["average_precision"]
     own = found["images"]["turnover"]
@@ -566,6 +566,8 @@ def test_a_study_of_images_is_of_the_uncertainty_and_precision_of_the_queries(st
     assert own["map_of_other_half"] == pytest.approx(precision[order[len(order) // 2 :]].mean())
     codes = Codes.load(run.query_codes)
     np.testing.assert_allclose(unsure, codes.image_uncertainty, rtol=1e-3, atol=1e-6)
+    least = np.sort(codes.uncertainty, axis=1)[:, -8:].mean(axis=1)
+    assert found["images"]["least"]["rank_correlation"] == pytest.approx(spearmanr(least, precision).statistic, abs=0.01)
     assert 0 < found["u"]["bits"][0] <= found["u"]["images"][-1] <= found["u"]["bits"][-1]
 
 
@@ -597,7 +599,7 @@ def test_reliability_is_taken_tenth_by_tenth():
 def test_a_study_of_bits_says_which_flip(studies):
     _, found = studies["dmuh"]
     assert 0 < found["flip_rate"] < 0.5
-    for predictor in ("margin", "copy", "turnover"):
+    for predictor in ("margin", "copy", "ratio", "turnover"):
         own = found["bits"][predictor]
         assert 0 <= own["auc"] <= 1
         assert len(own["flip_rate_by_tenth"]) == 10
@@ -608,7 +610,7 @@ def test_a_study_of_bits_says_which_flip(studies):
 
 def test_a_method_without_a_copy_has_a_probability_by_its_margin(studies):
     _, found = studies["csq"]
-    assert list(found["images"]) == list(found["bits"]) == ["turnover", "margin"]
+    assert list(found["images"]) == [*found["bits"], "least"] == ["turnover", "margin", "least"]
     assert "u" not in found
 
 
@@ -636,14 +638,14 @@ def test_bits_that_flip_are_those_of_the_network_on_the_shifted_image(studies, m
 
 @pytest.mark.parametrize(
     ("method", "read_from", "measures"),
-    [("dmuh", "copy", ["turnover", "margin", "copy"]), ("itq", "margin", ["turnover", "margin"])],
+    [("dmuh", "copy", ["turnover", "margin", "copy", "ratio"]), ("itq", "margin", ["turnover", "margin"])],
 )
 def test_a_study_of_feature_vectors_has_no_bits_to_flip(read, vectors, tmp_path, method, read_from, measures):
     text = f"[[table]]\nstudy = true\nmethod = '{method}'\nuncertainty = '{read_from}'\nbits = 8\nepochs = 2"
     (cell,) = read(text, dataset="features", data=str(vectors)).cells
     run_cell(cell, tmp_path / "run", threads=1)
     found = Run(tmp_path / "run").study()
-    assert list(found["images"]) == measures
+    assert list(found["images"]) == [*measures, "least"]
     assert not {"bits", "flip_rate"} & set(found)
     assert ("u" in found) == (read_from == "copy")
 

@@ -22,6 +22,7 @@ Labels = NDArray[np.uint8]
 
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 _BINS = 10
+_LEAST_SURE = 8  # bits
 _SHIFT = 1 / 32  # of the side of the image
 _DIRECTIONS = ((0, 1), (0, -1), (1, 0), (-1, 0))
 
@@ -29,11 +30,11 @@ _DIRECTIONS = ((0, 1), (0, -1), (1, 0), (-1, 0))
 def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Return what the probability that bits turn over says of a run's test queries, and what other measures say.
 
-    The measures are `turnover`, that probability, `margin`, how near the output is to 0, and `copy`, the distance to
-    the averaged copy, where the run's codes are read from that.
+    The measures are `turnover`, that probability, `margin`, how near the output is to 0, and, where the run's codes are
+    read from the averaged copy, `copy`, the distance to it, and `ratio`, that distance beside the output's own size.
 
     images       rank correlation of an image's mean with its average precision, and MAP of the surer half of the
-                 queries and of the other half
+                 queries and of the other half; `least` is the mean of the probability over the eight least sure bits
     bits         how well a bit's number tells which bits flip when the image is shifted a little: the area under the
                  ROC curve, and the share of bits that flip in each tenth of the bits; images only
     calibration  of the probability: the mean over tenths of the bits of how far it is from the share of bits that are
@@ -56,10 +57,13 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if isinstance(source, MomentumCopy) and queries.uncertainty is not None:
         measures["copy"] = queries.uncertainty
+        measures["ratio"] = queries.uncertainty / np.maximum(np.abs(queries.outputs), 1e-6)
         found["u"] = _distribution(queries.uncertainty)
     of_images = codes.uncertainty.mean(axis=1)
     found["scatter"] = {"uncertainty": of_images.tolist(), "average_precision": precision.tolist()}
     found["images"] = {name: _of_images(values.mean(axis=1), precision) for name, values in measures.items()}
+    least_sure = np.sort(codes.uncertainty, axis=1)[:, -_LEAST_SURE:]
+    found["images"]["least"] = _of_images(least_sure.mean(axis=1), precision)
     _, database = run.load_codes()
     turned = turned_over(codes, database, dataset.labels[codes.ids], dataset.labels[database.ids])
     found["calibration"] = reliability(codes.uncertainty, turned)

@@ -25,6 +25,8 @@ def draw_sureness(part: Part) -> Iterator[Drawn]:
         return
     first = rows[0]["method"]
     lines = storage([row for row in rows if row["method"] == first])
+    known = {row["method"] for row in rows}
+    rows += [row for row in part.results_of("order") if row["method"] not in known]
     drawing = figures.map_by_storage(lines, f"{first}: what a sure bit is worth")
     text = (
         "The same codes, ranked in four ways. Soft ranking weighs the query's bits by how sure they are, and those of "
