@@ -567,7 +567,9 @@ def test_a_study_of_images_is_of_the_uncertainty_and_precision_of_the_queries(st
     codes = Codes.load(run.query_codes)
     np.testing.assert_allclose(unsure, codes.image_uncertainty, rtol=1e-3, atol=1e-6)
     least = np.sort(codes.uncertainty, axis=1)[:, -8:].mean(axis=1)
-    assert found["images"]["least"]["rank_correlation"] == pytest.approx(spearmanr(least, precision).statistic, abs=0.01)
+    assert found["images"]["least"]["rank_correlation"] == pytest.approx(
+        spearmanr(least, precision).statistic, abs=0.01
+    )
     assert 0 < found["u"]["bits"][0] <= found["u"]["images"][-1] <= found["u"]["bits"][-1]
 
 

@@ -140,7 +140,7 @@ def test_a_card_keeps_all_that_was_found():
     results = {"outputs": outputs, "uncertainty": 1 / (1 + np.abs(outputs))}
     np.testing.assert_allclose(back.uncertainty(results), found.uncertainty(results), atol=1e-5)
     assert back.to_dict() == found.to_dict()
-    assert set(back.match) == {"hamming", "soft"}
+    assert set(back.match) == {"hamming", "soft-0", "soft-1", "soft-2"}
 
 
 def test_a_network_that_was_never_calibrated_is_taken_by_its_margin_and_has_no_levels():

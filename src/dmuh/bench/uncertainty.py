@@ -8,11 +8,10 @@ from scipy.stats import rankdata
 
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
+from dmuh.encoder import Hasher
 from dmuh.encoder.calibration import Calibration
-from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
-from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.images import ImageReader, Reading
-from dmuh.network import HashNetwork, MomentumCopy, TorchNetwork, choose_device, load_networks
+from dmuh.network import MomentumCopy, choose_device, load_networks
 from dmuh.runs import Run, open_run
 from dmuh.trainer.inputs import open_inputs
 from dmuh.trainer.measuring import compute_outputs
@@ -68,7 +67,8 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     turned = turned_over(codes, database, dataset.labels[codes.ids], dataset.labels[database.ids])
     found["calibration"] = reliability(codes.uncertainty, turned)
     if dataset.vectors is None:
-        flips = _flips(network, dataset, queries.positions, queries.outputs >= 0)  # (queries, n_bits)
+        hasher = Hasher.load(run.path, config.training.device)
+        flips = _flips(hasher, dataset, queries.positions, queries.outputs >= 0)  # (queries, n_bits)
         found["bits"] = {name: _of_bits(values, flips) for name, values in measures.items()}
         found["flip_rate"] = float(flips.mean())
     return found
@@ -137,22 +137,20 @@ def _rank_correlation(a: Floats, b: Floats) -> float:
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
 
 
-def _flips(network: HashNetwork, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:
+def _flips(hasher: Hasher, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:
     """Return the share (n, n_bits) of small shifts of each image, one per direction, that flip each bit."""
-    on_cpu = network.device.type == "cpu"
-    runner = OnnxNetwork(to_onnx(WholeNetwork(network, None))) if on_cpu else TorchNetwork(network, None)
-    side = network.backbone.preprocess.size
+    side = hasher.preprocess.size
     step = max(1, round(side * _SHIFT))
     flips = np.zeros(bits.shape)
     batches = [positions[n : n + 64] for n in range(0, len(positions), 64)]
     done = 0
-    with ImageReader(dataset.images, network.backbone.preprocess, Reading(0)) as reader:
+    with ImageReader(dataset.images, hasher.preprocess, Reading(0)) as reader:
         for batch in reader.batches(batches):
             n = len(batch.positions)
             padded = np.pad(batch.pixels, ((0, 0), (step, step), (step, step), (0, 0)), mode="edge")
             for down, right in _DIRECTIONS:
                 top, left = step + down * step, step + right * step
                 shifted = np.ascontiguousarray(padded[:, top : top + side, left : left + side])
-                flips[done : done + n] += (runner.run(shifted)["outputs"] >= 0) != bits[done : done + n]
+                flips[done : done + n] += hasher.encode_pixels(shifted).unpack().astype(bool) != bits[done : done + n]
             done += n
     return flips / len(_DIRECTIONS)
