@@ -34,17 +34,23 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # torch's exporter reads the sources of its 500 operators anew for each network, which is half of what it takes.
 with suppress(ImportError, AttributeError):  # a torch that does it otherwise is left alone
     from torch.onnx._internal._lazy_import import onnxscript_apis
+    from torch.onnx._internal.exporter import _registration
 
-    _name = onnxscript_apis._name
+    _name, _registry = onnxscript_apis._name, _registration.ONNXRegistry
     onnxscript_apis.get_torchlib_ops = functools.cache(lambda: importlib.import_module(_name).get_torchlib_ops())
+    _registry.from_torchlib = staticmethod(functools.cache(_registry.from_torchlib))
 
 # A busy machine decides no test.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the long tests where several workers share them, so that none is left with one at the end."""
+    for item in items:
+        if "bench" in getattr(item, "fixturenames", ()):  # a whole experiment
+            item.add_marker("long")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("long") is None)
 

@@ -46,6 +46,7 @@ def same(codes, others) -> bool:
     return all(np.array_equal(one, other) for one, other in pairs)
 
 
+@pytest.mark.long
 def test_all_from_the_cache(run, photos):
     hasher, data = Hasher.load(run.path), load_images([photos])
     codes = encode_by_cache(run, hasher, data, NoReading(), 20)
@@ -93,6 +94,7 @@ def test_features_of_another_machine_are_not_used(trained, photos, monkeypatch, 
     assert "of another machine" in caplog.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("least", [5, 1000])
 def test_the_index_command_takes_them_where_that_pays(trained, photos, tmp_path, monkeypatch, least):
     monkeypatch.setattr(encode, "_MANY", least)

@@ -127,6 +127,7 @@ def test_train_on_a_list_with_several_labels(photos, tmp_path):
     assert items[1]["labels"] == ["red", "round"]
 
 
+@pytest.mark.long
 def test_a_run_goes_on_where_its_photographs_were_moved_to(photos, tmp_path):
     moved, out = tmp_path / "moved", tmp_path / "run"
     shutil.copytree(photos, tmp_path / "photos")

@@ -49,6 +49,7 @@ def test_a_help_in_a_terminal_fits_it():
     assert "--state photos.state" in text
 
 
+@pytest.mark.long
 def test_settings_fit_a_terminal_and_no_word_is_lost():
     lines = shown("list", "--settings")
     assert max(map(len, lines)) <= 80

@@ -57,6 +57,7 @@ def test_a_model_that_moved_is_named_with_the_option_that_helps(index):
     assert dmuh("search", index, query, "--model", index.parent / "moved").stdout.startswith(str(query))
 
 
+@pytest.mark.long
 def test_data_that_moved_are_named_with_the_option_that_helps(photos, tmp_path):
     shutil.copytree(photos, tmp_path / "photos")
     fast = ["--epochs", "1", "--bits", "8", "--backbone", "smallconv", "--set", "image_size=16", "--no-evaluate"]
@@ -80,6 +81,7 @@ def test_images_that_moved_are_said_to_be_grey(index):
     assert "--replace" in result.stderr
 
 
+@pytest.mark.long
 def test_names_that_are_not_utf8_are_trained_on_indexed_searched_and_drawn(photos, tmp_path):
     root = tmp_path / os.fsdecode(b"\xfcber")
     shutil.copytree(photos, root)

@@ -87,6 +87,7 @@ def test_normalisation_is_matconvnets():
         assert y[0, c, 0, 0].item() == pytest.approx(value / (2 + 1e-4 * window) ** 0.75, rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("newer", [True, False])
 def test_weights_come_in_torchs_order(tmp_path, file, newer):
     source = model(newer)
@@ -109,6 +110,7 @@ def test_weights_come_in_torchs_order(tmp_path, file, newer):
     assert torch.equal(backbone.centre.mean_image, torch.from_numpy(image.transpose(2, 0, 1).copy()))
 
 
+@pytest.mark.long
 def test_other_files_are_refused(tmp_path, file):
     backbone = create_backbone("cnnf")
     bad = tmp_path / "bad.mat"

@@ -53,6 +53,7 @@ def kept(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.nbi"))
 
 
+@pytest.mark.long
 def test_the_machine_code_is_kept_beside_the_source(tmp_path):
     installed = copied(tmp_path / "installed")
     assert run(installed, ORDER) == "[1, 0, 2]\n"
@@ -60,16 +61,19 @@ def test_the_machine_code_is_kept_beside_the_source(tmp_path):
     assert file.parent == installed / "dmuh" / "index" / "__pycache__"
 
 
+@pytest.mark.long
 def test_a_folder_that_the_user_names_is_used(read_only, tmp_path):
     assert run(read_only, ORDER, NUMBA_CACHE_DIR=str(tmp_path / "own")) == "[1, 0, 2]\n"
     assert kept(tmp_path / "own")
 
 
+@pytest.mark.long
 def test_a_read_only_install_without_a_home_compiles_and_keeps_nothing(read_only, tmp_path):
     assert run(read_only, ORDER) == "[1, 0, 2]\n"
     assert not kept(tmp_path)
 
 
+@pytest.mark.long
 def test_where_machine_code_is_kept_can_be_told(read_only, tmp_path):
     program = "from dmuh.index.hash_table import order_by as f; from dmuh.index.compiled import kept_in; "
     program += "import numpy as np; f(np.arange(2), 2); print(kept_in(f))"
@@ -77,6 +81,7 @@ def test_where_machine_code_is_kept_can_be_told(read_only, tmp_path):
     assert run(read_only, program, NUMBA_CACHE_DIR=str(tmp_path / "own")).startswith(str(tmp_path / "own"))
 
 
+@pytest.mark.long
 def test_a_full_disk_does_not_matter(tmp_path):
     installed = copied(tmp_path / "installed")
     assert run(installed, NO_ROOM + ORDER) == "[1, 0, 2]\n"

@@ -112,6 +112,7 @@ def test_the_onnx_file_of_other_weights_is_made_again(copied, run, digits):
     assert identity(copied) == after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", [lambda _: b"garbage", lambda _: b"", lambda c: c[: len(c) // 2]],
                          ids=["garbage", "empty", "cut"])  # fmt: skip
 def test_a_damaged_onnx_file_is_made_again(copied, damage):

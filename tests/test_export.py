@@ -111,6 +111,7 @@ def test_the_command(digit_run, tmp_path):
     assert "holds no run" in refused("export", tmp_path, "--out", tmp_path / "other", "--int8")
 
 
+@pytest.mark.long
 def test_int8_says_how_many_bits_it_changes(shape_run, shapes, bundle, tmp_path):
     whole, small = tmp_path / "whole", tmp_path / "int8"
     export_run(shape_run.path, whole)
@@ -127,6 +128,7 @@ def test_int8_says_how_many_bits_it_changes(shape_run, shapes, bundle, tmp_path)
     assert card(small)["model"]["int8"] == vars(changes)
 
 
+@pytest.mark.long
 def test_int8_by_command_is_fitted_to_the_images_of_the_run(photos, tmp_path):
     config = configure({"dataset": "folder", "data": str(photos), "method": "regu", "backbone": "smallconv",
                         "image_size": 16, "epochs": 1, "bits": 12})  # fmt: skip

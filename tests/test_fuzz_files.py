@@ -8,6 +8,7 @@ import fuzz_files
 from dmuh.errors import FormatError
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", fuzz_files.KINDS, ids=lambda kind: kind.__name__.removeprefix("cases_of_"))
 def test_damage_is_refused_or_changes_nothing(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("DMUH_CACHE", str(tmp_path / "cache"))

@@ -248,6 +248,7 @@ print([name for name in ("numba", "torch") if name in sys.modules])
     assert loaded == ("['torch']" if may_have_gpu() else "[]")
 
 
+@pytest.mark.long
 def test_the_rehearsals_leave_nothing_to_be_compiled(tmp_path):
     """After `dmuh warm` whatever is searched and measured, in memory or in a file, has its machine code."""
     program = """

@@ -125,6 +125,7 @@ def test_a_memo_takes_no_more_room_than_what_it_holds():
     assert read_pickled(b"\x80\x02K\x05r\xff\xff\xff\xffj\xff\xff\xff\xff\x86.") == (5, 5)
 
 
+@pytest.mark.long
 def test_a_short_pickle_does_not_make_much():
     some = b"c_codecs\nencode\nq\x00" + text("a" * 10_000) + b"q\x01" + text("latin1") + b"q\x02"
     again = b"h\x00h\x01h\x02\x86R"
@@ -148,6 +149,7 @@ DEEP = b"\x85" * 900_000
     b"}(" + raw(b"data") + b")" + DEEP + raw(b"labels") + b"]u",
     b"}(" + raw(b"data") + array() + raw(b"labels") + b"]]au",
 ], ids=["pointers", "pointers as labels", "deep key", "deep label", "deep data", "a list as label"])  # fmt: skip
+@pytest.mark.long
 def test_what_ended_the_process_is_refused(content, tmp_path):
     """In a process of its own, which then does not end this one."""
     file = tmp_path / "batch"

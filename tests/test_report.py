@@ -10,6 +10,7 @@ from dmuh.report.thumbnails import Tile, contact_sheet, thumbnail
 from dmuh.trainer.evaluation import evaluate_run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["dmuh", "regu"])
 def test_page_of_a_run(method, digits, tmp_path):
     settings = {"method": method, "epochs": 2, "query": 5, "train": 16, "image_size": 16, "batch_size": 24}
@@ -23,6 +24,7 @@ def test_page_of_a_run(method, digits, tmp_path):
     assert not re.search(r'(src|href|srcset)="(?!data:)', page)
 
 
+@pytest.mark.long
 def test_marks_on_the_page_are_right(digits, tmp_path):
     run = train(configure({"epochs": 1, "query": 5, "train": 16, "image_size": 16}), tmp_path / "run", dataset=digits)
     evaluation = evaluate_run(run, digits)

@@ -59,6 +59,7 @@ def test_every_fault_is_found(source):
     assert len(faults(source)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "module", ["dmuh.encoder.onnx_network", "dmuh.encoder.onnx_export", "dmuh.server.api.app", "dmuh.index"]
 )

@@ -279,6 +279,7 @@ def damaged(closed, tmp_path):
     return ask
 
 
+@pytest.mark.long
 def test_bytes_that_were_altered_are_noticed_or_change_nothing(damaged):
     rng = np.random.default_rng(0)
     refused = 0
@@ -291,6 +292,7 @@ def test_bytes_that_were_altered_are_noticed_or_change_nothing(damaged):
     assert not damaged(damaged.content)
 
 
+@pytest.mark.long
 def test_bytes_that_changed_places_are_noticed_or_change_nothing(damaged):
     rng = np.random.default_rng(1)
     refused = 0
@@ -553,6 +555,7 @@ Catalogue(Path(sys.argv[1]), 12).close()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("row", [1, 60, 116])
 def test_a_conversion_that_is_killed_begins_again(closed, tmp_path, version, row):

@@ -76,6 +76,7 @@ def test_a_collection_that_dmuh_did_not_make_is_not_changed(milvus_address, tmp_
             MilvusMirror(milvus_address, catalogue)
 
 
+@pytest.mark.long
 def test_the_command(model, folder, milvus_address, tmp_path):
     words = [model, "--images", folder, "--state", tmp_path / "state", "--index"]
     with Server(*words, milvus_address) as server:

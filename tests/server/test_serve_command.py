@@ -53,6 +53,7 @@ def about(address):
     return httpx2.get(f"{address}/api/about").json()
 
 
+@pytest.mark.long
 def test_how_sure_bits_are_is_kept_in_as_many_bits_as_asked_for(model, photos, tmp_path):
     words = [model, "--images", photos, "--state"]
     with Server(*words, tmp_path / "one") as server:
@@ -67,6 +68,7 @@ def test_how_sure_bits_are_is_kept_in_as_many_bits_as_asked_for(model, photos, t
     assert "Invalid value for '--sure'" in dmuh("serve", *words, tmp_path / "three", "--sure", 3, code=2).stderr
 
 
+@pytest.mark.long
 def test_sure_bits_that_an_index_or_a_model_has_not_are_refused(model, digit_hasher, photos, tmp_path):
     data = load_dataset("folder", photos)
     Collection(tmp_path / "index").write(digit_hasher.encode(data.images), data, model, digit_hasher.digest)
@@ -128,6 +130,7 @@ def test_other_machines_do_not_reach_it(server):
         socket.create_connection(("127.0.0.2", port), timeout=5)
 
 
+@pytest.mark.long
 def test_a_second_service_over_the_same_state_is_refused(model, photos, tmp_path):
     with Server(model, "--images", photos, "--state", tmp_path / "state"):
         sentence = refused("serve", model, "--images", photos, "--state", tmp_path / "state", "--port", 0)
@@ -218,6 +221,7 @@ def test_ctrl_c_in_a_terminal_ends_all_its_processes_in_silence(model, photos, t
     assert process.returncode == 0
 
 
+@pytest.mark.long
 def test_options_reach_the_service(model, photos, tmp_path):
     options = ("--token", TOKEN, "--allow-host", "photos.example", "--megabytes", "0.002", "--megapixels", "0.0009",
                "--rate", "5", "--host", "127.0.0.3")  # fmt: skip
@@ -266,6 +270,7 @@ print("torch" in [name for name, module in sys.modules.items() if module])
     assert (tmp_path / "index" / "catalogue.sqlite").exists()
 
 
+@pytest.mark.long
 def test_state_stays_out_of_sight_in_the_folder_of_images(model, folder):
     with Server(model, "--images", folder):
         pass
