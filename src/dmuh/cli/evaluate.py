@@ -129,5 +129,5 @@ def say_metrics(metrics: "Metrics") -> None:
 def say_soft(soft: list[dict[str, float]]) -> None:
     """Print what soft ranking gives, by how many bits of sureness are kept."""
     for found in soft:
-        kept = f"{found['sure']:.0f} bits of sureness per bit ({found['bits_stored']:.0f} bits per image)"
+        kept = f"--sure {found['sure']:.0f} ({found['bits_stored']:.0f} bits per image)"
         say(f"  soft ranking, {kept}: MAP {found['map']:.4f}, precision@1 {found['precision_at_1']:.4f}")
