@@ -361,6 +361,7 @@ def test_a_report_is_a_page_and_every_table_and_figure_as_files(report):
     found = {str(file.relative_to(report)) for file in report.rglob("*") if file.is_file()}
     names = {f"small-features-{name}" for name in ("methods", "ablations", "curves", "limits")}
     tables = {f"tables/{name}.{kind}" for name in names | {"small-mnist5k-certainty"} for kind in ("md", "tex", "csv")}
+    tables |= {"tables/small-features-storage.md", "tables/small-mnist5k-uncertainty.md"}
     names = {f"small-features-{name}" for name in COMPARED} | {f"small-mnist5k-{name}" for name in STUDIED}
     drawings = {f"figures/{name}{kind}" for name in names for kind in (".svg", "-dark.svg", ".png")}
     assert found == {"index.html", "results-small.csv", "figures/small-mnist5k-images.png"} | tables | drawings
@@ -494,6 +495,7 @@ def test_the_tables_have_the_results(report, bench):
 
 def test_the_page_says_what_each_study_found(report, bench):
     text = (report / "index.html").read_text()
+    in_markdown = (report / "tables" / "small-mnist5k-uncertainty.md").read_text()
     studies = {file.parent.name: Run(file.parent).study() for file in bench.glob("runs/*/uncertainty.json")}
     assert len(studies) == 2
     for study in studies.values():
@@ -502,6 +504,7 @@ def test_the_page_says_what_each_study_found(report, bench):
             cells = (predictor, f"{own['rank_correlation']:.3f}", f"{own['map_of_certain_half']:.3f}",
                      f"{own['map_of_other_half']:.3f}", auc)  # fmt: skip
             assert "".join(f"<td>{cell}</td>" for cell in cells) in text
+            assert f"| {' | '.join(cells)} |" in in_markdown
 
 
 @pytest.fixture

@@ -96,6 +96,8 @@ def _figures(part: Part, out: Path) -> Iterator[Section]:
     sheet = out / "figures" / f"{part.name}-images.png"
     for drawn in (*_compared(part), *draw_sureness(part), *draw_studies(part, sheet)):
         _save(drawn.drawing, out / "figures" / f"{part.name}-{drawn.name}")
+        if drawn.table:
+            write_text(out / "tables" / f"{part.name}-{drawn.name}.md", drawn.table)
         content, anchor = figure(drawn.drawing) + drawn.beside, anchor_of(part.name, "figure", drawn.name)
         yield Section(drawn.title, drawn.text, content, anchor, drawn.of_the_paper)
 

@@ -221,7 +221,9 @@ def map_by_storage(lines: Mapping[str, Mapping[int, float]], title: str) -> Draw
         axes = _axes(figure, "bits stored per image", "MAP", title)
         for (name, points), (colour, style) in zip(lines.items(), _LINES, strict=False):
             axes.plot(list(points), list(points.values()), marker="o", linestyle=style, color=colour, label=name)
-        axes.set_xticks(sorted({bits for points in lines.values() for bits in points}))
+        stored = sorted({bits for points in lines.values() for bits in points})
+        apart = stored[-1] / 25  # numbers that are nearer would stand in one another
+        axes.set_xticks([bits for n, bits in enumerate(stored) if n == 0 or bits - stored[n - 1] >= apart])
         axes.legend()
 
     return draw(plot, f"{title}, by bits stored per image{_named(lines)}")

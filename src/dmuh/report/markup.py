@@ -46,7 +46,8 @@ class Section:
 class Drawn:
     """A figure of a report, with its title, a sentence about it and what stands beside it.
 
-    `of_the_paper` says that the paper has such a figure.
+    `table` is the table that stands beside it in Markdown, which is kept as a file. `of_the_paper` says that the paper
+    has such a figure.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Drawn:
     text: str
     drawing: Drawing
     beside: str = ""
+    table: str = ""
     of_the_paper: bool = False
 
 

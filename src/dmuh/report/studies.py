@@ -14,7 +14,7 @@ from dmuh.files import written_whole
 from dmuh.report import figures
 from dmuh.report.benches import Part
 from dmuh.report.markup import Drawn
-from dmuh.report.tables import Row
+from dmuh.report.tables import Row, html_rows, markdown_rows
 from dmuh.report.thumbnails import Tile, contact_sheet, data_uri
 from dmuh.runs import Run
 
@@ -42,7 +42,9 @@ def draw_studies(part: Part, sheet: Path) -> Iterator[Drawn]:
         "of the surer half of the queries and of the other half, how well it tells the bits that flip when the image "
         "shifts (area under the ROC curve; 0.5 is chance), and how far the probability is from what happened."
     )
-    yield Drawn("uncertainty", "Does uncertainty mean something?", text, drawing, _study_table(studies))
+    cells = _study_cells(studies)
+    of_studies = html_rows(*cells), markdown_rows(*cells)
+    yield Drawn("uncertainty", "Does uncertainty mean something?", text, drawing, *of_studies)
     if "bits" in found:
         rates = {name: values["flip_rate_by_tenth"] for name, values in found["bits"].items()}
         text = f"{what}: {found['flip_rate']:.1%} of the bits flip when the image moves by a thirty-second of its side."
@@ -60,8 +62,9 @@ def draw_studies(part: Part, sheet: Path) -> Iterator[Drawn]:
         yield Drawn("two-bits", "Two bits over the epochs", text, drawing, images, of_the_paper=True)
 
 
-def _study_table(studies: Sequence[Study]) -> str:
-    head = ("run", "measure", "rank correlation", "surer half", "other half", "flips, AUC", "calibration error")
+def _study_cells(studies: Sequence[Study]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the lines of a table of what each measure of each run predicts."""
+    head = ["run", "measure", "rank correlation", "surer half", "other half", "flips, AUC", "calibration error"]
     lines = []
     for row, found in studies:
         alpha = row.get("uncertainty_alpha") or ""
@@ -69,14 +72,12 @@ def _study_table(studies: Sequence[Study]) -> str:
         for predictor, values in found["images"].items():
             bits = found.get("bits", {}).get(predictor)
             error = found.get("calibration", {}).get("error") if predictor == "turnover" else None
-            cells = (
+            lines.append([
                 name, predictor, f"{values['rank_correlation']:.3f}", f"{values['map_of_certain_half']:.3f}",
                 f"{values['map_of_other_half']:.3f}", "–" if bits is None else f"{bits['auc']:.3f}",
                 "–" if error is None else f"{error:.3f}",
-            )  # fmt: skip
-            lines.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>\n")
-    titles = "".join(f"<th>{cell}</th>" for cell in head)
-    return f'<div class="rows"><table><thead><tr>{titles}</tr></thead><tbody>\n{"".join(lines)}</tbody></table></div>'
+            ])  # fmt: skip
+    return head, lines
 
 
 def _extremes(run: Run, sheet: Path) -> str:

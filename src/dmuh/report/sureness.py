@@ -6,7 +6,7 @@ from statistics import fmean
 from dmuh.report import figures
 from dmuh.report.benches import Part
 from dmuh.report.markup import Drawn
-from dmuh.report.tables import Row, html_rows
+from dmuh.report.tables import Row, html_rows, markdown_rows
 
 RANKINGS = {  # columns of results.csv, how often each bit is stored, and what they are called
     "map": (1, "Hamming distance"),
@@ -33,7 +33,8 @@ def draw_sureness(part: Part) -> Iterator[Drawn]:
         "the database where it keeps one or two bits more for each, which say how sure it is. Means over seeds; the "
         "table has every method."
     )
-    yield Drawn("storage", "MAP by what is stored", text, drawing, _table(rows))
+    cells = _cells(rows)
+    yield Drawn("storage", "MAP by what is stored", text, drawing, html_rows(*cells), markdown_rows(*cells))
 
 
 def storage(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
@@ -45,14 +46,15 @@ def storage(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
     return lines
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the lines of a table of every method and length."""
     head = ["method", "bits", *(name for _, name in RANKINGS.values()), *_SEEN.values()]
     lines = []
     for method in dict.fromkeys(row["method"] for row in rows):
         for bits, of_bits in _by_bits([row for row in rows if row["method"] == method]).items():
             means = (_mean(of_bits, column) for column in (*RANKINGS, *_SEEN))
             lines.append([method, str(bits), *("–" if mean is None else f"{mean:.3f}" for mean in means)])
-    return html_rows(head, lines)
+    return head, lines
 
 
 def _by_bits(rows: Sequence[Row]) -> Mapping[int, list[Row]]:

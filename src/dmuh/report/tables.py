@@ -188,7 +188,11 @@ def _cells(table: ResultTable, bold: str) -> Cells:
 
 def markdown(table: ResultTable) -> str:
     """Return the table in Markdown."""
-    header, lines = _cells(table, "**{}**")
+    return markdown_rows(*_cells(table, "**{}**"))
+
+
+def markdown_rows(header: list[str], lines: list[list[str]]) -> str:
+    """Return a table of cells in Markdown."""
     rows = [header, ["---"] * len(header), *lines]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
 
