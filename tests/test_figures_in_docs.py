@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-TABLES = {file.stem: file.read_text() for file in (ROOT / "results" / "tables").glob("*.md")}
+TABLES = {file.stem: file.read_text() for file in (ROOT / "results").rglob("tables/*.md")}
 SPEED = {file.stem: file.read_text() for file in (ROOT / "benchmarks" / "results").glob("*.md")}
 NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 # A figure of speed: a number and its unit.
