@@ -27,7 +27,8 @@ class DDSH(Objective):
     the pairs divided by n_bits; `similar_weight`, which is ours, weighs them. S is 1 for similar pairs, and for others
     -r, the number of similar pairs over that of dissimilar ones in the columns Ω, as in the authors' code: -1 would ask
     for opposite codes of every two classes, which more than two cannot have. It is 0 for multi-label data, where
-    sharing no label says less. The authors keep an Ω for three epochs; here each epoch has its own.
+    sharing no label says less. The authors keep an Ω for three epochs, 50 times; here each epoch has its own. Their
+    steps are without momentum.
     """
 
     Options = DDSHOptions
@@ -36,7 +37,7 @@ class DDSH(Objective):
     year = 2018
     presets = {"paper": {"sampled": 100, "epochs": 150, "batch_size": 128, "optimizer": "sgd",
                          "sgd_momentum": 0.0, "lr": 1e-2, "lr_final": 1e-4, "schedule": "log", "weight_decay": 5e-4,
-                         "clip": 0.0, "validation": 0.0}}  # fmt: skip
+                         "clip": 0.0, "validation": 0.0, "standardize": True}}  # fmt: skip
     advice = "lower lr"
     train_labels: Tensor
     chosen: Tensor
