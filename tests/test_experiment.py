@@ -410,7 +410,7 @@ def test_the_page_sums_up_the_bench_and_escapes_its_words(report):
     assert re.search(r"\w+ \w+, \d+ cores; python 3", lines["Machine"])
     assert "over 2 seeds" in text
     assert "One seed: noise is not known, so nothing is bold." in text
-    assert "What the paper reports on cifar10" in text
+    assert "What the paper reports on CIFAR-10, another data set" in text
 
 
 class Page(HTMLParser):
