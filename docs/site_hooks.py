@@ -37,7 +37,12 @@ train in one loop on the same networks; shallow ones are fitted to the features 
 {table}
 
 `--preset paper` takes the settings of the paper for `dmuh`: β = 50, γ = 1, α = 0.7, SGD from 0.05 to 0.0005, and sums
-normalised as its learning rate implies. The defaults are chosen to train well on small and large sets alike.
+normalised as its learning rate implies. The other deep methods have theirs by the same name, with 150 epochs each; the
+method's file says what of it is neither its paper's nor its authors' code's. `dsdh` has a second one, `--preset
+released`: the weights that its authors' code runs with, which are not those that their paper prints. One thing that no
+paper does stays on in all of them: `standardize` scales the features and the fresh hash layer before the first step,
+because without it training often does not leave zero; `--set standardize=false` is the papers' way. The defaults are
+chosen to train well on small and large sets alike.
 """
 SETTINGS = """# Settings
 

@@ -54,4 +54,4 @@ def slow_expected_ap(total, good, cut, denominator):
             return mean
         summed += share(t, r, taken) if r else 0.0
         before, good_before = before + t, good_before + r
-    return summed / max(good_before if denominator == "retrieved" else min(n_good, cut), 1)
+    return summed / max({"retrieved": good_before, "relevant": min(n_good, cut), "all": n_good}[denominator], 1)

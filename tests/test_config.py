@@ -179,6 +179,28 @@ def test_a_preset_stands_below_what_is_given(method, preset):
     assert changed.training.lr == 0.123
 
 
+@pytest.mark.parametrize("method", [name for name, own in METHODS.items() if own.kind == "deep"])
+def test_the_preset_of_a_paper_takes_nothing_that_matters_from_the_defaults(method):
+    """What its authors did not say is our choice, which stands in the preset: no default slips in."""
+    said = {"epochs", "batch_size", "optimizer", "lr", "lr_final", "schedule", "weight_decay", "clip", "validation",
+            "standardize"}  # fmt: skip
+    for name, group in METHODS[method].presets.items():
+        assert said <= set(group), name
+        assert group["optimizer"] != "sgd" or "sgd_momentum" in group, name
+    assert "paper" in METHODS[method].presets
+
+
+@pytest.mark.parametrize("method", ["dmuh", "regu", "dpsh", "ddsh"])
+def test_those_whose_authors_take_plain_steps_have_no_momentum(method):
+    assert configure({"method": method}, preset="paper").training.sgd_momentum == 0
+
+
+@pytest.mark.parametrize(("preset", "weights"), [("paper", (0.01, 1.0, 0.01)), ("released", (1.0, 0.1, 55.0))])
+def test_dsdh_has_the_weights_of_its_paper_and_those_of_its_authors_code(preset, weights):
+    options = configure({"method": "dsdh"}, preset=preset).options
+    assert (options.mu, options.nu, options.eta) == weights
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_an_unknown_preset_is_refused(method):
     hint = "did you mean paper" if "paper" in METHODS[method].presets else "known are none"

@@ -7,7 +7,7 @@ import pytest
 
 from dmuh.bench import read_grid
 from dmuh.config import read_toml
-from dmuh.methods import configure
+from dmuh.methods import METHODS, Objective, configure
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 FILES = sorted(CONFIGS.glob("*.toml"))
@@ -41,6 +41,18 @@ def test_a_grid_can_be_run_by_the_command_in_its_header(file):
         held_out = 0.1 if file.stem.startswith("sure-") else 0.0  # to count on how often bits turn over
         assert cell.config.protocol.validation == held_out
         assert cell.config.training.seed in ((7, 8, 9) if tuning else (0, 1, 2))  # nor by the seeds of the tables
+
+
+PAPER_GRIDS = [file for file in GRIDS if file.stem.startswith("paper-")]
+
+
+@pytest.mark.parametrize("file", PAPER_GRIDS, ids=lambda file: file.stem)
+def test_every_deep_method_of_the_papers_grids_has_settings_of_its_own_and_trains_as_long(file):
+    deep = [cell for cell in read_grid(file, {}).cells if issubclass(METHODS[cell.config.method], Objective)]
+    assert {cell.config.method for cell in deep} >= {"dmuh", "csq", "dhn", "dsh", "dpsh", "dsdh", "ddsh"}
+    for cell in deep:
+        assert cell.preset == "paper", cell.name
+        assert cell.config.training.epochs == 150, cell.name
 
 
 def test_every_table_and_figure_of_the_paper_has_its_grid():

@@ -113,6 +113,18 @@ def test_the_papers_figures_have_columns_of_their_own_where_there_are_some():
         assert "paper, " not in markdown(without)
 
 
+def test_figures_of_another_data_set_say_so_in_the_table_itself():
+    lines = [{**own, "dataset": "folder"} for own in SEEDS]
+    table = table_of(lines, published="clothing1m")
+    wanted = ["method", "12 bits", "24 bits", "paper on Clothing1M, 12", "paper on Clothing1M, 24"]
+    assert from_markdown(markdown(table))[0] == from_latex(latex(table))[0] == wanted
+    assert "What the paper reports on Clothing1M, another data set, with its own network" in html_table(table)
+    assert {row["published_on"] for row in csv.DictReader(io.StringIO(tidy_csv(table)))} == {"clothing1m", ""}
+    same = table_of(SEEDS, published="cifar10")
+    assert "What the paper reports on CIFAR-10, with its own network" in html_table(same)
+    assert "paper on" not in markdown(same) + latex(same)
+
+
 def test_all_formats_say_the_same():
     table = table_of(SEEDS, published="cifar10")
     wanted = from_markdown(markdown(table))
@@ -122,11 +134,12 @@ def test_all_formats_say_the_same():
     assert Cells(f"<details{paper}").rows == [[row[0], *row[3:]] for row in wanted if row[0] != "no_paper"]
     assert "<details" not in html_table(table_of(SEEDS))
     head, *lines = csv.reader(io.StringIO(tidy_csv(table)))
-    assert head == ["dataset", "method", "bits", "map", "std", "seeds", "published"]
+    assert head == ["dataset", "method", "bits", "map", "std", "seeds", "published", "published_on"]
     by_place = {(own[1], f"{own[2]} bits"): own for own in lines}
     for row in wanted[1:]:
         for bits, shown, paper in zip(wanted[0][1:3], row[1:3], row[3:], strict=True):
-            dataset, *_, mean, deviation, n, published = by_place[row[0], bits]
+            dataset, *_, mean, deviation, n, published, published_on = by_place[row[0], bits]
+            assert published_on == ("cifar10" if published else "")
             assert dataset == "cifar10"
             text = "–" if not mean else f"{float(mean):.3f}" + (f" ± {float(deviation):.3f}" if deviation else "")
             assert (text, f"{float(published):.3f}" if published else "–") == (shown, paper)
@@ -398,7 +411,7 @@ def test_the_page_sums_up_the_bench_and_escapes_its_words(report):
     assert re.search(r"\w+ \w+, \d+ cores; python 3", lines["Machine"])
     assert "over 2 seeds" in text
     assert "One seed: noise is not known, so nothing is bold." in text
-    assert "What the paper reports on cifar10" in text
+    assert "What the paper reports on CIFAR-10, another data set" in text
 
 
 class Page(HTMLParser):

@@ -9,7 +9,7 @@ from dmuh import Codes, Dataset, Hasher, one_hot
 from dmuh.encoder.calibration import Calibration
 from dmuh.errors import ConfigError
 from dmuh.methods import configure
-from dmuh.network import load_networks
+from dmuh.network import TorchNetwork, load_networks
 from dmuh.network.heads import KernelHead
 from dmuh.trainer import train
 from dmuh.trainer.head import Anchored, anchored
@@ -32,6 +32,21 @@ SETTINGS = {"dataset": "features", "data": "x", "bits": 12, "epochs": 30, "train
 
 def codes_of(run, data):
     return Hasher.load(run.path, "cpu").encode(data.images)
+
+
+@pytest.mark.parametrize("kernel", [0, 20])
+def test_the_start_is_standardised_only_where_the_settings_say_so(vectors, tmp_path, kernel):
+    """A rate near zero leaves the network as it starts: its outputs have no mean and a small deviation, or not."""
+    still = SETTINGS | {"kernel": kernel, "epochs": 1, "lr": 1e-12, "lr_final": 1e-12, "weight_decay": 0.0}
+    moved = Dataset("features", 30 * vectors.images + 100, vectors.labels, vectors.classes)
+    deviations = []
+    for standardize in (True, False):
+        run = train(configure(still, {"standardize": standardize}), tmp_path / str(standardize), dataset=moved)
+        outputs = TorchNetwork(*load_networks(run.load_model())).run(moved.images)["outputs"]
+        deviations.append(outputs.std(axis=0))
+        assert (np.abs(outputs.mean(axis=0)).max() < 0.1) == standardize
+    assert np.abs(deviations[0] - 0.2).max() < 0.05
+    assert np.abs(deviations[1] - 0.2).max() > 0.1
 
 
 def test_folding_gives_the_same_outputs():

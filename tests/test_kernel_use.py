@@ -97,8 +97,8 @@ def test_both_find_the_same(case, k, radius, share):
     assert same(*both(work))
 
 
-@given(cases(), st.sampled_from(TIES), st.sampled_from(["retrieved", "relevant"]), st.sampled_from([None, 1, 20, 299]),
-       st.sampled_from(["hamming", "soft"]), st.integers(0, 2))  # fmt: skip
+@given(cases(), st.sampled_from(TIES), st.sampled_from(["retrieved", "relevant", "all"]),
+       st.sampled_from([None, 1, 20, 299]), st.sampled_from(["hamming", "soft"]), st.integers(0, 2))  # fmt: skip
 @settings(max_examples=200)
 def test_both_measure_the_same(case, ties, denominator, topk, ranking, sure):
     database, queries, labels, query_labels, rng = case

@@ -12,7 +12,7 @@ from dmuh.errors import DtypeError, InputError
 from dmuh.metrics import evaluate
 from routes import route  # noqa: F401
 
-DENOMINATORS = ("retrieved", "relevant")
+DENOMINATORS = ("retrieved", "relevant", "all")
 TIES = ("expected", "index-order")
 
 
@@ -25,7 +25,7 @@ def average_precision(ranked, cut, denominator):
     for rank, good in enumerate(ranked[:cut], start=1):
         hits += good
         total += good * hits / rank
-    by = hits if denominator == "retrieved" else min(sum(ranked), len(ranked[:cut]))
+    by = {"retrieved": hits, "relevant": min(sum(ranked), len(ranked[:cut])), "all": sum(ranked)}[denominator]
     return total / by if by else 0.0
 
 
@@ -121,6 +121,18 @@ def random_case(n_queries, n, n_bits, n_classes, seed):
     # ids in another order than the rows: order in the database is the order of rows
     database = Codes(made.bits[n_queries:], n_bits, None, rng.permutation(n))
     return made[:n_queries], database, labels[:n_queries], labels[n_queries:]
+
+
+@pytest.mark.parametrize("ranking", ["hamming", "soft"])
+@pytest.mark.parametrize("ties", ["expected", "index-order", "as-searched"])
+def test_each_denominator_of_a_cut_off_is_what_its_name_says(ties, ranking):
+    """Five relevant images, at the first, third and last three of six places; the first four count."""
+    query = Codes.from_outputs([[1.0] * 6], uncertainty=[[0.1] * 6])
+    database = Codes.from_outputs([[1.0] * (6 - k) + [-1.0] * k for k in range(1, 7)])
+    labels = np.ones((1, 1), np.uint8), np.array([[1], [0], [1], [1], [1], [1]], np.uint8)
+    summed = 1 + 2 / 3 + 3 / 4
+    found = [evaluate(query, database, *labels, 4, ties, by, ranking=ranking).map for by in DENOMINATORS]
+    assert found == pytest.approx([summed / 3, summed / 4, summed / 5])
 
 
 @pytest.mark.parametrize("topk", [None, 7, 90, 500])
@@ -275,7 +287,7 @@ def test_labels_may_be_any_whole_numbers(dtype):
         ({"query_labels": np.full((2, 2), 2)}, InputError, "0 and 1 only, got values from 2 to 2"),
         ({"database_labels": -np.ones((3, 2), int)}, InputError, "database_labels must hold 0 and 1 only"),
         ({"ties": "random"}, InputError, "ties must be 'expected', 'index-order' or 'as-searched', got 'random'"),
-        ({"denominator": "k"}, InputError, "denominator must be 'retrieved' or 'relevant', got 'k'"),
+        ({"denominator": "k"}, InputError, "denominator must be 'retrieved', 'relevant' or 'all', got 'k'"),
         ({"topk": 0}, InputError, "topk must be at least 1, got 0"),
         ({"ks": (5, 0)}, InputError, "ks must be at least 1, got 0"),
         ({"radius": -1}, InputError, "radius must be at least 0, got -1"),

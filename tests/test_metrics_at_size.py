@@ -10,7 +10,7 @@ from dmuh.index.grouping import group, in_key_order
 from rankings import slow_expected_ap
 from routes import route  # noqa: F401
 
-DENOMINATORS = ["retrieved", "relevant"]
+DENOMINATORS = ["retrieved", "relevant", "all"]
 
 
 def slow(query, database, query_labels, database_labels, topk, ties, denominator):
@@ -28,7 +28,8 @@ def slow(query, database, query_labels, database_labels, topk, ties, denominator
         else:
             top = relevant[np.argsort(distances, kind="stable")][:cut]
             places = np.flatnonzero(top) + 1
-            among = len(places) if denominator == "retrieved" else min(int(relevant.sum()), cut)
+            n_relevant = int(relevant.sum())
+            among = {"retrieved": len(places), "relevant": min(n_relevant, cut), "all": n_relevant}[denominator]
             result.append((np.arange(1, len(places) + 1) / places).sum() / max(among, 1))
     return result
 

@@ -196,6 +196,16 @@ def test_the_papers_protocols(name, n, sizes, topk):
     assert not set(split.query) & set(split.database)
 
 
+def test_clothing1m_is_drawn_per_class_alike():
+    """However many images a class has: 500 queries and 1,000 training images of each of the 14."""
+    sizes = 1_600 + 300 * np.arange(14)
+    labels = np.eye(14, dtype=np.uint8)[np.random.default_rng(0).permutation(np.repeat(np.arange(14), sizes))]
+    split = PROTOCOLS["clothing1m"].split(labels, 0)
+    assert labels[split.query].sum(axis=0, dtype=int).tolist() == [500] * 14
+    assert labels[split.train].sum(axis=0, dtype=int).tolist() == [1_000] * 14
+    assert labels[split.database].sum(axis=0, dtype=int).tolist() == (sizes - 1_500).tolist()
+
+
 def test_the_protocols_cut_off_is_used(digits, tmp_path):
     settings = {"protocol": "nuswide", "query": 5, "train": 16, "epochs": 1, "image_size": 16, "bits": 8}
     run = train(configure(settings), tmp_path / "run", dataset=digits)

@@ -18,7 +18,7 @@ from routes import route  # noqa: F401
 
 LENGTHS = [1, 12, 32, 33, 63, 64, 65, 128]
 TIES = ["expected", "index-order", "as-searched"]
-DENOMINATORS = ["retrieved", "relevant"]
+DENOMINATORS = ["retrieved", "relevant", "all"]
 
 
 def slow(query, database, query_labels, database_labels, topk, ties, denominator, ks, radius):
@@ -38,7 +38,8 @@ def slow(query, database, query_labels, database_labels, topk, ties, denominator
         else:
             ranked = [good[j] for j in sorted(range(n), key=lambda j: (away[j], position[ties][j]))]
             precisions = [sum(ranked[:place]) / place for place in range(1, cut + 1) if ranked[place - 1]]
-            average = sum(precisions) / max(len(precisions) if denominator == "retrieved" else min(sum(good), cut), 1)
+            among = {"retrieved": len(precisions), "relevant": min(sum(good), cut), "all": sum(good)}[denominator]
+            average = sum(precisions) / max(among, 1)
             hits = [sum(ranked[:k]) for k in ks]
         near = [g for g, a in zip(good, away, strict=True) if a / (2 * UNITS) <= radius]
         yield average, hits, (len(near), sum(near)), sum(good)

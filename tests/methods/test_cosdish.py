@@ -40,6 +40,19 @@ def test_sampled_and_other_codes_by_turns_fit_all_columns_of_two_classes():
     assert losses[-1] == 0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_few_bits_tell_more_classes_apart_than_are_sampled(seed):
+    """Twelve bits sample twelve images, in which some of the ten classes are missing: these must keep what they had.
+
+    Where a bit is not balanced over the sample, all of these are given the same one, and their codes become alike.
+    """
+    x, y = clusters(1000, width=40, n_classes=10)
+    codes = COSDISH(12, seed=seed).fit(x, y).project(x) >= 0
+    common = np.stack([codes[y == k].mean(axis=0) >= 0.5 for k in range(10)])
+    apart = (common[:, None] != common[None, :]).sum(axis=2)[np.triu_indices(10, 1)]
+    assert apart.min() >= 2
+
+
 def test_one_class_and_more_bits_than_images_are_fine():
     x, _ = clusters(6)
     assert np.isfinite(COSDISH(12, rounds=2).fit(x, np.zeros(6, int)).project(x)).all()

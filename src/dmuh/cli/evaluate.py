@@ -40,7 +40,7 @@ def evaluate(
     ] = None,
     denominator: Annotated[
         str | None,
-        typer.Option(metavar="RULE", help="What AP at N is divided by: retrieved (the default), or relevant."),
+        typer.Option(metavar="RULE", help="What AP at N is divided by: retrieved (the default), relevant, all."),
     ] = None,
     radius: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Radius of the hash lookup, 2 if not given.")

@@ -88,6 +88,11 @@ class NetworkSettings:
         low=0,
         high=20_000,
     )
+    standardize: bool = setting(
+        True,
+        "before the first step, the features of a learned backbone are standardised and fresh layers are scaled, by "
+        "training images; no paper does so",
+    )
     weights: str = setting("", "file with the backbone's weights, for backbones that read one")
     image_size: int | None = setting(None, "side of the square input in pixels; not given, the backbone's default",
                                      low=8, high=1024)  # fmt: skip

@@ -167,7 +167,7 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if _digest(features) == self._digest:
             total[:, 0] -= 1
             relevant[:, 0] -= (labels & self.train_labels_).any(axis=1)
-        return float(expected.average_precision(total, relevant, len(self.train_codes_), by_retrieved=False).mean())
+        return float(expected.average_precision(total, relevant, len(self.train_codes_), most=0).mean())
 
     def _run(self, X: Any) -> dict[str, NDArray[np.float32]]:
         check_is_fitted(self, "network_")

@@ -52,7 +52,8 @@ class Objective(nn.Module, abc.ABC):
     paper     where it comes from
     year      and when
     defaults  training settings that differ from the general ones
-    presets   named groups of settings, such as those of the paper
+    presets   named groups of settings; those of the paper name all that matters in training, so that what its authors
+              do not say is our choice in plain sight, and no default is taken over silently
     advice    what to change when all codes become alike
     needs_labels  whether it learns from labels, as all deep ones do
     """

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dmuh.config import setting
 from dmuh.methods.base import similarity_of
-from dmuh.methods.discrete import sampled_columns
+from dmuh.methods.discrete import dissimilarity, sampled_columns
 from dmuh.methods.shallow import ShallowMethod, fit_linear_head, random_signs
 
 
@@ -23,9 +23,10 @@ class COSDISHOptions:
 class COSDISH(ShallowMethod):
     """Discrete codes that fit sampled columns of the similarity matrix, and a linear map to them (Eq. 4-7).
 
-    min ‖n_bits·S - B·B_Ωᵀ‖² for n_bits sampled images Ω per round, by turns: B_Ω bit by bit (`sampled_columns`), then
-    the other codes sign(S·B_Ω), which keep their bit where that is zero. S is 1 for similar pairs, and for others minus
-    the number of similar pairs over that of dissimilar ones, so that both weigh alike.
+    min ‖n_bits·S - B·B_Ωᵀ‖² for n_bits sampled images Ω per round, by turns: B_Ω bit by bit, each a clustering of Ω
+    into two halves (`sampled_columns`), then the other codes sign(S·B_Ω), which keep their bit where that is zero. S is
+    1 for similar pairs, and for others minus the number of similar pairs over that of dissimilar ones, so that both
+    weigh alike. The authors' clustering has a proven bound; ours, by exchanges, ends where no exchange helps.
     """
 
     Options = COSDISHOptions
@@ -47,13 +48,14 @@ class COSDISH(ShallowMethod):
         for _ in range(self.rounds):
             chosen = torch.randperm(n)[: min(max(self.n_bits, 2), n)]
             shared = similarity_of(labels, labels[chosen])  # (N, |Ω|)
-            n_similar = shared.sum().clamp_min(1)
-            similarity = torch.where(shared > 0, 1.0, -n_similar / (shared.numel() - n_similar).clamp_min(1))
+            apart = dissimilarity(shared)
+            similarity = torch.where(shared > 0, 1.0, -apart)
             others = torch.ones(n, dtype=torch.bool)
             others[chosen] = False
             for _ in range(self.inner):
                 codes[chosen] = sampled_columns(codes, similarity, chosen)
-                votes = similarity[others] @ codes[chosen]
+                # S·B_Ω from whole numbers, so that votes which are level are exactly zero
+                votes = (1 + apart) * (shared[others] @ codes[chosen]) - apart * codes[chosen].sum(dim=0)
                 codes[others] = torch.where(votes == 0, codes[others], votes.sign())
             self.losses_.append(float(((self.n_bits * similarity - codes @ codes[chosen].T) ** 2).mean()))
         self.head_ = fit_linear_head(features, codes, self.ridge)

@@ -31,15 +31,16 @@ class CSQ(Objective):
 
     L = mean of BCE(½·(tanh u + 1), ½·(c + 1)) + λ·mean of (|tanh u| - 1)². A class's centre is a row of a Hadamard
     matrix or its negative; see `hash_centres`. An image with several labels has the sign of the sum of their centres,
-    where that is zero the sign of one fixed random vector.
+    where that is zero the sign of one fixed random vector. The preset's epochs are those of DMUH's.
     """
 
     Options = CSQOptions
     title = "cross-entropy of bits against the hash centres of classes"
     paper = "Yuan et al., Central Similarity Quantization for Efficient Image and Video Retrieval"
     year = 2020
-    presets = {"paper": {"optimizer": "adamw", "lr": 1e-3, "lr_final": 1e-5, "backbone_lr": 0.01, "batch_size": 64,
-                         "weight_decay": 0.0, "clip": 0.0, "validation": 0.0}}  # fmt: skip
+    presets = {"paper": {"quantization": 1e-4, "optimizer": "adamw", "lr": 1e-3, "lr_final": 1e-5, "schedule": "log",
+                         "backbone_lr": 0.01, "epochs": 150, "batch_size": 64, "weight_decay": 0.0, "clip": 0.0,
+                         "validation": 0.0, "standardize": True}}  # fmt: skip
     advice = "lower lr"
     centres: Tensor
     tie: Tensor

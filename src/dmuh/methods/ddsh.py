@@ -8,9 +8,7 @@ from torch import Tensor
 
 from dmuh.config import setting
 from dmuh.methods.base import Objective, TrainBatch, signs, similar_weight_setting, similarity_of
-from dmuh.methods.discrete import sampled_columns
-
-_INNER = 3
+from dmuh.methods.discrete import dissimilarity, sampled_columns
 
 
 @dataclass(frozen=True)
@@ -24,23 +22,27 @@ class DDSHOptions:
 class DDSH(Objective):
     """Codes of sampled images Ω solved for discretely, and a network that fits the similarity to them (Eq. 3-6).
 
-    Before an epoch Ω is drawn, and B_Ω found by column sampling's discrete steps with the signs of all other outputs
+    Before an epoch Ω is drawn, and B_Ω found by column sampling's discrete step with the signs of all other outputs
     fixed. The network then minimises ‖n_bits·S - tanh(U)·B_Ωᵀ‖² over the images that are not in Ω, here the mean over
-    the pairs divided by n_bits; `similar_weight`, which is ours, weighs them. S is 1 for similar pairs and -1 for
-    others, 0 for those of multi-label data, where sharing no label says less.
+    the pairs divided by n_bits; `similar_weight`, which is ours, weighs them. S is 1 for similar pairs, and for others
+    -r, the number of similar pairs over that of dissimilar ones in the columns Ω, as in the authors' code: -1 would ask
+    for opposite codes of every two classes, which more than two cannot have. It is 0 for multi-label data, where
+    sharing no label says less. The authors keep an Ω for three epochs, 50 times; here each epoch has its own. Their
+    steps are without momentum.
     """
 
     Options = DDSHOptions
     title = "discrete codes of sampled images, which the network's outputs are fitted to"
     paper = "Jiang, Cui and Li, Deep Discrete Supervised Hashing"
     year = 2018
-    presets = {"paper": {"sampled": 100, "epochs": 150, "batch_size": 128, "optimizer": "sgd", "lr": 1e-2,
-                         "lr_final": 1e-4, "schedule": "log", "weight_decay": 5e-4, "clip": 0.0,
-                         "validation": 0.0}}  # fmt: skip
+    presets = {"paper": {"sampled": 100, "epochs": 150, "batch_size": 128, "optimizer": "sgd",
+                         "sgd_momentum": 0.0, "lr": 1e-2, "lr_final": 1e-4, "schedule": "log", "weight_decay": 5e-4,
+                         "clip": 0.0, "validation": 0.0, "standardize": True}}  # fmt: skip
     advice = "lower lr"
     train_labels: Tensor
     chosen: Tensor
     chosen_codes: Tensor
+    apart: Tensor
 
     def __init__(self, options: object, n_bits: int, train_labels: Tensor) -> None:
         super().__init__(options, n_bits, train_labels)
@@ -48,17 +50,16 @@ class DDSH(Objective):
         self.register_buffer("train_labels", train_labels, persistent=False)
         self.register_buffer("chosen", torch.zeros(n, dtype=torch.int64))
         self.register_buffer("chosen_codes", torch.zeros(n, n_bits))
-        self.apart = 0.0 if bool((train_labels.sum(dim=1) > 1).any()) else -1.0
+        self.register_buffer("apart", torch.zeros(()))
+        self.several_labels = bool((train_labels.sum(dim=1) > 1).any())
 
     def begin_epoch(self, outputs: Callable[[], Tensor], generator: torch.Generator) -> None:
         """Draw Ω and solve for its codes."""
         codes = signs(outputs())
-        order = torch.randperm(self.n_train, generator=generator)[: len(self.chosen)]
-        self.chosen.copy_(order)
-        similarity = self.similarity(self.train_labels)
-        for _ in range(_INNER):
-            codes[self.chosen] = sampled_columns(codes, similarity, self.chosen)
-        self.chosen_codes.copy_(codes[self.chosen])
+        self.chosen.copy_(torch.randperm(self.n_train, generator=generator)[: len(self.chosen)])
+        if not self.several_labels:
+            self.apart.copy_(-dissimilarity(similarity_of(self.train_labels, self.train_labels[self.chosen])))
+        self.chosen_codes.copy_(sampled_columns(codes, self.similarity(self.train_labels), self.chosen))
 
     def similarity(self, labels: Tensor) -> Tensor:
         """Return S (n, |Ω|) of images with these labels (n, classes) and Ω."""

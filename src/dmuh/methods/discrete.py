@@ -1,7 +1,4 @@
-"""Discrete steps that several methods share: bits found by coordinate descent instead of rounding.
-
-Codes here are ±1 float tensors. Every step is exact in what it changes, so none raises the objective it works on.
-"""
+"""Discrete steps that several methods share: bits that are solved for, not rounded. Codes are ±1 float tensors."""
 
 import torch
 from torch import Tensor
@@ -28,55 +25,63 @@ def cyclic_descent(codes: Tensor, target: Tensor, classifier: Tensor, sweeps: in
     return codes
 
 
-def sampled_columns(codes: Tensor, similarity: Tensor, chosen: Tensor) -> Tensor:
-    """Return codes (|Ω|, n_bits) of the chosen images Ω that fit the similarity better, all others fixed.
+def dissimilarity(shared: Tensor) -> Tensor:
+    """Return r = #similar / #dissimilar of the pairs `shared` (N, |Ω|) 0/1: with S = -r both kinds weigh alike."""
+    n_similar = shared.sum()
+    return n_similar / (shared.numel() - n_similar).clamp_min(1)
 
-    Of min ‖n_bits·S - B·B_Ωᵀ‖² over the columns Ω (Kang, Li and Zhou 2016, Eq. 5), `codes` is B (N, n_bits),
-    `similarity` S (N, |Ω|), `chosen` Ω (|Ω|,). Each bit is a binary quadratic problem, min bᵀQb + pᵀb. Its candidates
-    are the bit as it is and the two clusters that the leading eigenvector tells apart, both improved by single flips;
-    the better one is taken, so no bit's problem worsens. (The authors' 2-approximation clusters evenly.)
+
+def sampled_columns(codes: Tensor, similarity: Tensor, chosen: Tensor) -> Tensor:
+    """Return codes (|Ω|, n_bits) of the chosen images Ω that fit the similarity, those of all others fixed.
+
+    Of min ‖n_bits·S - B·B_Ωᵀ‖² over the columns Ω (Kang, Li and Zhou 2016, Eq. 5), `codes` is B (N, n_bits), whose rows
+    Ω are not looked at, `similarity` S (N, |Ω|), `chosen` Ω (|Ω|,). Bit by bit, the residual that the bits before it
+    leave is explained by this one alone: ‖R - b_k·bᵀ‖² with R = n_bits·S - Σ_{j<k} b_j·b_jᵀ is a binary quadratic
+    problem min bᵀQb + pᵀb, Q from the pairs within Ω and p from those with the rest, which is solved as a clustering
+    of Ω into two halves (`balanced_clusters`).
+
+    The halves matter as much as the residual. Of a bit that most of Ω share, all images whose class is not in Ω would
+    be given the opposite, whatever they are; of a balanced one they keep theirs.
     """
     n_bits = codes.shape[1]
-    inside = codes[chosen].clone()  # (m, n_bits)
     outside = torch.ones(len(codes), dtype=torch.bool, device=codes.device)
     outside[chosen] = False
     rest, wanted = codes[outside], n_bits * similarity[outside]  # (N - m, n_bits), (N - m, m)
     among = n_bits * similarity[chosen]  # (m, m)
+    products = rest.T @ rest  # (n_bits, n_bits)
+    preferred = rest.T @ wanted  # (n_bits, m)
+    inside = torch.zeros(len(chosen), n_bits, dtype=codes.dtype, device=codes.device)
     for k in range(n_bits):
-        bit = inside[:, k]
-        # what the other bits leave to be explained, among the chosen and between them and the rest
-        left = among - (inside @ inside.T - torch.outer(bit, bit))
-        quadratic = -(left + left.T)
-        quadratic.fill_diagonal_(0)
-        to_rest = rest[:, k] @ wanted - (rest[:, k] @ rest) @ inside.T + (rest[:, k] @ rest[:, k]) * bit
-        linear = -2 * to_rest
-        inside[:, k] = binary_quadratic(quadratic, linear, bit)
+        before = inside[:, :k]
+        residual = among - before @ before.T
+        linear = -2 * (preferred[k] - before @ products[:k, k])
+        inside[:, k] = balanced_clusters(-(residual + residual.T), linear)
     return inside
 
 
-def binary_quadratic(quadratic: Tensor, linear: Tensor, start: Tensor) -> Tensor:
-    """Return b in ±1 (m,) with a low bᵀQb + pᵀb, never higher than the start's; Q (m, m) symmetric, zero diagonal."""
-    m = len(start)
-    # p becomes the edges to one more point, which keeps its sign: bᵀQb + pᵀb = xᵀAx for x = (b, 1)
-    augmented = torch.zeros(m + 1, m + 1, dtype=quadratic.dtype, device=quadratic.device)
-    augmented[:m, :m] = quadratic
-    augmented[:m, m] = augmented[m, :m] = linear / 2
-    vector = torch.linalg.eigh(augmented).eigenvectors[:, 0]
-    spectral = torch.where(vector[:m] * (1.0 if vector[m] >= 0 else -1.0) >= 0, 1.0, -1.0).to(start.dtype)
-    candidates = [_flip_while_better(quadratic, linear, b) for b in (start, spectral)]
-    values = [b @ quadratic @ b + linear @ b for b in candidates]
-    return candidates[0] if values[0] <= values[1] else candidates[1]
+def balanced_clusters(quadratic: Tensor, linear: Tensor) -> Tensor:
+    """Return b in ±1 (m,) with a low bᵀQb + pᵀb, half of it +1 and half -1; Q (m, m) symmetric.
 
-
-def _flip_while_better(quadratic: Tensor, linear: Tensor, bits: Tensor) -> Tensor:
-    """Flip the bit that lowers bᵀQb + pᵀb most, again and again, until none does."""
-    bits = bits.clone()
-    field = 2 * quadratic @ bits + linear  # the change of flipping bit i is -2·b_i·field_i
-    for _ in range(20 * len(bits)):
-        gain = bits * field
-        best = int(gain.argmax())
-        if gain[best] <= 1e-6 * (1 + field.abs().max()):
+    The linear part alone is solved by its smaller half; from there the pair of opposite signs whose exchange lowers
+    the sum most is exchanged, until none does. Of an odd m, one more has the sign that the linear part prefers.
+    """
+    m = len(linear)
+    order = torch.argsort(linear, stable=True)
+    n_positive = m // 2 + (m % 2) * int(linear[order[m // 2]] < 0)
+    bits = -torch.ones_like(linear)
+    bits[order[:n_positive]] = 1
+    field = 2 * quadratic @ bits + linear  # the slope at b
+    diagonal = quadratic.diagonal()
+    for _ in range(20 * m):
+        up, down = torch.nonzero(bits > 0)[:, 0], torch.nonzero(bits < 0)[:, 0]
+        if not len(up) or not len(down):
             break
-        field -= 4 * bits[best] * quadratic[:, best]
-        bits[best] = -bits[best]
+        own = 4 * diagonal
+        change = (own - 2 * field)[up][:, None] + (own + 2 * field)[down][None, :] - 8 * quadratic[up][:, down]
+        best = int(change.argmin())
+        i, j = up[best // len(down)], down[best % len(down)]
+        if change.view(-1)[best] >= -1e-6 * (1 + field.abs().max()):
+            break
+        field += 4 * (quadratic[:, j] - quadratic[:, i])
+        bits[i], bits[j] = -1, 1
     return bits

@@ -52,16 +52,16 @@ class DPSH(Buffered):
     """Pairwise likelihood against all training images, with quantisation (Eq. 6).
 
     L = (Σ_ij (softplus Θ_ij - S_ij·Θ_ij) + η·Σ_i ‖b_i - u_i‖²) / (N·B), i in the batch, j in the training set; the
-    paper has no divisor, its authors' code has this one.
+    paper has no divisor, its authors' code has this one, and takes plain steps without momentum.
     """
 
     Options = DPSHOptions
     title = "pairwise likelihood of the batch against all training images"
     paper = "Li, Wang and Kang, Feature Learning Based Deep Supervised Hashing with Pairwise Labels"
     year = 2016
-    presets = {"paper": {"eta": 10.0, "optimizer": "sgd", "sgd_momentum": 0.9, "lr": 0.05, "lr_final": 5e-5,
+    presets = {"paper": {"eta": 10.0, "optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.05, "lr_final": 5e-4,
                          "schedule": "step", "epochs": 150, "batch_size": 128, "weight_decay": 1e-5, "clip": 0.0,
-                         "validation": 0.0}}  # fmt: skip
+                         "validation": 0.0, "standardize": True}}  # fmt: skip
     advice = "lower eta or lr"
 
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,10 @@ from dmuh.methods.discrete import cyclic_descent
 from dmuh.methods.dpsh import Buffered
 
 _SWEEPS = 10
+_TRAINING: dict[str, Any] = {
+    "optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.05, "lr_final": 5e-4, "schedule": "log", "epochs": 150,
+    "batch_size": 128, "weight_decay": 5e-4, "clip": 0.0, "validation": 0.0, "standardize": True,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,19 @@ class DSDH(Buffered):
     L = Σ_ij (softplus Θ_ij - S_ij·Θ_ij) + μ·‖Y - B·W‖² + ν·‖W‖² + η·‖B - U‖². Before each epoch W is solved for and B
     is found by discrete cyclic coordinate descent; the network then sees the likelihood and η·‖B - U‖². B starts as
     random signs. The terms of the network are divided by N·B as by DPSH's authors.
+
+    The preset `paper` has the weights that the paper prints, `released` those that the authors' code runs with. Weight
+    decay is that code's; the rate and the epochs are those of DPSH, on which it builds.
     """
 
     Options = DSDHOptions
     title = "pairwise likelihood, with discrete codes that a linear classifier can read"
     paper = "Li, Sun, He and Tan, Deep Supervised Discrete Hashing"
     year = 2017
+    presets = {
+        "paper": {**_TRAINING, "mu": 0.01, "nu": 1.0, "eta": 0.01, "similar_weight": 1.0},
+        "released": {**_TRAINING, "mu": 1.0, "nu": 0.1, "eta": 55.0, "similar_weight": 1.0},
+    }
     advice = "lower eta or lr"
     codes: Tensor
 

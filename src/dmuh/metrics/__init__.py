@@ -9,8 +9,9 @@ it says what order ties are in. Soft distances have fewer. Three rules have name
     index-order   ties in the order of the database, as a stable sort leaves them
     as-searched   ties in the order in which a search shows them: by a fixed shuffle of the ids
 
-Two denominators of AP@k have names too: `retrieved` divides by the relevant items among the first k (the habit of the
-papers), `relevant` by min(R, k). Without a cut-off they are the same. A query with no relevant item counts as 0.
+Three denominators of AP@k have names too: `retrieved` divides by the relevant items among the first k (the habit of
+the papers' code), `relevant` by min(R, k), as many as k places can hold, and `all` by R, all relevant items of the
+database, as the DMUH paper's text has it. Without a cut-off they are the same. A query with no relevant item counts 0.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from dmuh.metrics import pairs, soft
 from dmuh.metrics.figures import Figures, Rules
 
 Ties = Literal["expected", "index-order", "as-searched"]
-Denominator = Literal["retrieved", "relevant"]
+Denominator = Literal["retrieved", "relevant", "all"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -118,9 +119,10 @@ def evaluate(
     ranking = choose_ranking(ranking, query)
     n = len(database)
     curve = np.unique(np.geomspace(1, max(n, 1), _CURVE_POINTS).round().astype(np.int64))
+    cut = n if topk is None else min(topk, n)
     rules = Rules(
-        cut=n if topk is None else min(topk, n),
-        by_retrieved=denominator == "retrieved",
+        cut=cut,
+        most={"retrieved": 0, "relevant": cut, "all": n}[denominator],
         ranks=np.minimum(np.concatenate([np.asarray(ks, np.int64), curve]), n),
         near=radius * (2 * UNITS if ranking == "soft" else 1),
     )
@@ -171,8 +173,8 @@ def _means(found: Figures, ranks: Ints, ks: Sequence[int], curve: Ints) -> dict[
 def _check_rules(topk: int | None, ties: str, denominator: str, ks: Sequence[int], radius: int) -> None:
     if ties not in ("expected", "index-order", "as-searched"):
         raise InputError(f"ties must be 'expected', 'index-order' or 'as-searched', got {ties!r}")
-    if denominator not in ("retrieved", "relevant"):
-        raise InputError(f"denominator must be 'retrieved' or 'relevant', got {denominator!r}")
+    if denominator not in ("retrieved", "relevant", "all"):
+        raise InputError(f"denominator must be 'retrieved', 'relevant' or 'all', got {denominator!r}")
     for name, low, values in (
         ("topk", 1, [1 if topk is None else topk]),
         ("ks", 1, ks),

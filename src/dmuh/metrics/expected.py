@@ -12,10 +12,12 @@ def harmonic_numbers(n: int) -> Floats:
     return np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, n + 1))])
 
 
-def average_precision(total: Ints, good: Ints, cut: int, by_retrieved: bool, harmonic: Floats | None = None) -> Floats:
+def average_precision(total: Ints, good: Ints, cut: int, most: int, harmonic: Floats | None = None) -> Floats:
     """Average precision (queries,) in the mean over all orders of ties, from counts per distance (queries, distances).
 
-    `harmonic` are the harmonic numbers up to the size of the database, for who calls this often.
+    The first `cut` places count; their sum is divided by the relevant items, by `most` of them at most, or where that
+    is 0 by those among these places. `harmonic` are the harmonic numbers up to the size of the database, for who calls
+    this often.
 
     The j-th place of a group of t items, r of them relevant, behind T items of which R are relevant, is relevant with
     probability r/t; if so, (j-1)(r-1)/(t-1) relevant items of the group are expected before it. Its share of AP is
@@ -28,8 +30,8 @@ def average_precision(total: Ints, good: Ints, cut: int, by_retrieved: bool, har
         harmonic = harmonic_numbers(total.sum(axis=1).max(initial=0))
     share = _group_sum(total, good, before, good_before, taken, harmonic)
     n_good = good.sum(axis=1)
-    if not by_retrieved or cut >= total.sum(axis=1).max(initial=0):
-        whole_ap: Floats = share.sum(axis=1) / np.maximum(np.minimum(n_good, cut), 1)
+    if most or cut >= total.sum(axis=1).max(initial=0):
+        whole_ap: Floats = share.sum(axis=1) / np.maximum(np.minimum(n_good, most or cut), 1)
         return whole_ap
 
     whole = taken == total

@@ -15,14 +15,14 @@ Ints = NDArray[np.int64]
 class Rules:
     """How rankings are measured.
 
-    cut           how many places count for average precision, at most all
-    by_retrieved  whether this is divided by the relevant items among these places, else by min(R, cut)
-    ranks         int64 (r,) at how many places hits are counted, at most all
-    near          the largest distance within the radius
+    cut    how many places count for average precision, at most all
+    most   this is divided by the relevant items, by so many at most; 0 divides by those among the places that count
+    ranks  int64 (r,) at how many places hits are counted, at most all
+    near   the largest distance within the radius
     """
 
     cut: int
-    by_retrieved: bool
+    most: int
     ranks: Ints
     near: int
 
@@ -50,7 +50,7 @@ class Figures:
 
         `harmonic` are the harmonic numbers, for who calls this often.
         """
-        average = expected.average_precision(total, good, rules.cut, rules.by_retrieved, harmonic)
+        average = expected.average_precision(total, good, rules.cut, rules.most, harmonic)
         return cls.of_ranking(total, good, rules, average, expected.hits_at(total, good, rules.ranks))
 
     @classmethod

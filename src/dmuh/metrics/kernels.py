@@ -155,10 +155,12 @@ def count_labelled_pairs(
 
 @compiled()
 def rank_one(
-    distances: Array, set_of: Array, relevant: Array, cut: int, by_retrieved: bool, ranks: Array, ranked: Array,
+    distances: Array, set_of: Array, relevant: Array, cut: int, most: int, ranks: Array, ranked: Array,
     place: Array, hits: Array, counts: Array,
 ) -> float:  # fmt: skip
     """Rank the database by (distance, position) for one query, and return the average precision of the first `cut`.
+
+    It is divided by `most` of the relevant items at most, or where that is 0 by those among the first `cut`.
 
     distances (n,), set_of int32 (n,) the label set of each, relevant uint8 (S,) which of these are; counts (2, bins) of
     distances by relevance. hits (ranks,) gets the relevant items among the first `ranks`, which ascend; ranked (n,) and
@@ -183,14 +185,14 @@ def rank_one(
         while at < len(ranks) and ranks[at] == rank:
             hits[at] = found
             at += 1
-    among = retrieved if by_retrieved else min(found, cut)
+    among = min(found, most) if most else retrieved
     return total / max(among, 1)
 
 
 @compiled()
 def rank_in_order(
     words: Array, set_of: Array, sets: Array, queries: Array, wanted: Array, first: int, last: int, cut: int,
-    by_retrieved: bool, ranks: Array, average: Array, hits: Array, out: Array,
+    most: int, ranks: Array, average: Array, hits: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rank the database by (distance, position) for the queries first…last: what a stable sort gives, without sorting.
 
@@ -209,4 +211,4 @@ def rank_in_order(
             d = distance(words, j, queries, i)
             distances[j] = d
             out[i, relevant[set_of[j]], d] += 1
-        average[i] = rank_one(distances, set_of, relevant, cut, by_retrieved, ranks, ranked, place, hits[i], out[i])
+        average[i] = rank_one(distances, set_of, relevant, cut, most, ranks, ranked, place, hits[i], out[i])

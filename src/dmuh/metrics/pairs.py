@@ -82,7 +82,7 @@ def rank(query: Codes, database: Codes, query_labels: Labels, database_labels: L
         return found
     counts = np.zeros((len(query), 2, query.n_bits + 1), np.int64)
     results = found.average, found.hits, counts
-    options = rules.cut, rules.by_retrieved
+    options = rules.cut, rules.most
     if KERNELS.worth(words.dtype, RANKING * len(query) * words.size, _IN_ORDER):
         from dmuh.metrics.kernels import rank_in_order
 

@@ -27,7 +27,7 @@ def count_pairs(words: Array, labels: Array, queries: Array, query_labels: Array
 
 
 def rank_in_order(
-    words: Array, labels: Array, queries: Array, query_labels: Array, cut: int, by_retrieved: bool, ranks: Array,
+    words: Array, labels: Array, queries: Array, query_labels: Array, cut: int, most: int, ranks: Array,
     average: Array, hits: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rank the database by (distance, position) for each query; arguments as above and in the compiled pass."""
@@ -35,7 +35,7 @@ def rank_in_order(
     for i in range(queries.shape[1]):
         away, relevant = distances_to(queries[:, i], words), _relevant(columns, query_labels[i])
         out[i] = _counts(away, relevant, out.shape[2])
-        average[i] = _rank(away, relevant, cut, by_retrieved, ranks, hits[i])
+        average[i] = _rank(away, relevant, cut, most, ranks, hits[i])
 
 
 def count_soft_pairs(planes: Array, labels: Array, masks: Array, base: Array, query_labels: Array, out: Array) -> None:
@@ -51,7 +51,7 @@ def count_soft_pairs(planes: Array, labels: Array, masks: Array, base: Array, qu
 
 
 def rank_softly_in_order(
-    planes: Array, labels: Array, masks: Array, base: Array, query_labels: Array, cut: int, by_retrieved: bool,
+    planes: Array, labels: Array, masks: Array, base: Array, query_labels: Array, cut: int, most: int,
     ranks: Array, average: Array, hits: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rank the database by (soft distance, position) for each query; arguments as above."""
@@ -59,18 +59,16 @@ def rank_softly_in_order(
     for i in range(len(masks)):
         away, relevant = soft_distances_to(masks[i], base[i], planes), _relevant(columns, query_labels[i])
         out[i] = _counts(away, relevant, out.shape[2])
-        average[i] = _rank(away, relevant, cut, by_retrieved, ranks, hits[i])
+        average[i] = _rank(away, relevant, cut, most, ranks, hits[i])
 
 
-def _rank(
-    away: Array, relevant: NDArray[np.bool_], cut: int, by_retrieved: bool, ranks: Array, hits: Array
-) -> np.float64:
+def _rank(away: Array, relevant: NDArray[np.bool_], cut: int, most: int, ranks: Array, hits: Array) -> np.float64:
     """Return the average precision of items (n,) by (distance, position); hits (ranks,) are set."""
     ranked = relevant[np.argsort(away, kind="stable")]
     found = np.cumsum(ranked)  # relevant items up to each place
     precisions = np.where(ranked, found / np.arange(1, len(ranked) + 1), 0.0)[:cut]
     total = np.cumsum(precisions)[-1]  # place after place; sum() would add in another order
-    among = found[cut - 1] if by_retrieved else min(found[-1], cut)
+    among = min(found[-1], most) if most else found[cut - 1]
     hits[:] = found[ranks - 1]
     average: np.float64 = total / max(among, 1)
     return average

@@ -24,7 +24,7 @@ def rehearsals() -> dict[str, Callable[[], None]]:
 def _rehearse(n_bits: int) -> None:
     codes = Codes(np.arange(_N * n_bits // 8, dtype=np.uint8).reshape(_N, -1), n_bits)
     same, different = np.ones((_N, 1), np.uint8), np.eye(_N, dtype=np.uint8)
-    rules = Rules(cut=_N, by_retrieved=True, ranks=np.arange(1, 3), near=0)
+    rules = Rules(cut=_N, most=0, ranks=np.arange(1, 3), near=0)
     with only(compiled=True):
         for kind in (pairs, soft):
             for labels in (same, different):  # one pass for images that share their labels, one for those that do not

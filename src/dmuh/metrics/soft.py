@@ -64,7 +64,7 @@ def rank(query: Codes, database: Codes, query_labels: Labels, database_labels: L
         for part in _parts(first, last):
             counts, average, hits = _no_counts(query[part]), found.average[part], found.hits[part]
             asked = *plane_masks(query[part], database.worth), wanted[part]
-            kernel(*given, *asked, rules.cut, rules.by_retrieved, ranks, average, hits, counts)
+            kernel(*given, *asked, rules.cut, rules.most, ranks, average, hits, counts)
             hits[:, ascending] = hits.copy()
             found.put(part, Figures.of_ranking(counts.sum(axis=1), counts[:, 1], rules, average, hits))
 

@@ -211,7 +211,7 @@ def count_soft_labelled_pairs(
 
 @compiled()
 def rank_softly_in_order(
-    planes: Array, set_of: Array, sets: Array, masks: Array, base: Array, wanted: Array, cut: int, by_retrieved: bool,
+    planes: Array, set_of: Array, sets: Array, masks: Array, base: Array, wanted: Array, cut: int, most: int,
     ranks: Array, average: Array, hits: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rank the database by (soft distance, position) for each query: as `rank_in_order` does, with the masks above."""
@@ -226,4 +226,4 @@ def rank_softly_in_order(
         for j in range(n):
             distances[j] += np.uint32(base[i])
             out[i, relevant[set_of[j]], distances[j]] += 1
-        average[i] = rank_one(distances, set_of, relevant, cut, by_retrieved, ranks, ranked, place, hits[i], out[i])
+        average[i] = rank_one(distances, set_of, relevant, cut, most, ranks, ranked, place, hits[i], out[i])

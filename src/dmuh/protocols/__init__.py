@@ -119,7 +119,7 @@ PROTOCOLS: dict[str, Protocol] = {
     "cifar10": Protocol(100, 500, "100 queries and 500 training images per class, the other 54,000 are searched"),
     "cifar10-59k": Protocol(100, 500, "the same, but training images are searched too: 59,000", database="rest+train"),
     "cifar10-full": Protocol(0, 0, "10,000 test images are queries, 50,000 train and are searched", official=True),
-    "clothing1m": Protocol(7_000, 14_000, "7,000 queries and 14,000 training images in all", per_class=False),
+    "clothing1m": Protocol(500, 1_000, "500 queries and 1,000 training images per class: 7,000 and 14,000"),
     "coco": Protocol(5_000, 10_000, "5,000 queries and 10,000 training images in all", per_class=False),
     "nuswide": Protocol(100, 500, "100 queries and 500 training images per concept, MAP of the first 5000", topk=5_000),
     "mnist5k": Protocol(50, 200, "50 queries and 200 training images per digit, the other 2,500 are searched"),

@@ -17,6 +17,7 @@ from dmuh.errors import FormatError, RunError
 
 Row = dict[str, str]  # a line of results.csv
 _COLUMNS = ("bits", "seed")  # axes that are no rows
+_REPORTED_ON = {"cifar10": "CIFAR-10", "clothing1m": "Clothing1M", "coco": "MS-COCO", "nuswide": "NUS-WIDE"}
 _LATEX = str.maketrans(
     {"±": r"$\pm$", "–": "--", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {sign: rf"\{sign}" for sign in "_%&#${}"}
@@ -56,6 +57,12 @@ class ResultTable:
     ours: dict[tuple[str, int], SeedMean]
     published: dict[tuple[str, int], float]
     published_name: str
+
+    @property
+    def reported_on(self) -> str:
+        """The data set that the paper's figures are of, where it is another than ours, else nothing."""
+        name = self.published_name
+        return "" if not self.published or name == self.dataset else _REPORTED_ON.get(name, name)
 
     def ranked(self, bits: int) -> list[str]:
         """Return the rows that have a mean at this code length, the highest first."""
@@ -169,12 +176,12 @@ def _our_cells(table: ResultTable, bold: str) -> Cells:
 
 
 def _published_cells(table: ResultTable) -> Cells:
-    """Return what the paper reports, for all rows of the table."""
-    reported = table.published
+    """Return what the paper reports, for all rows of the table; on another data set than ours, the header says so."""
+    reported, source = table.published, f"paper on {table.reported_on}" if table.reported_on else "paper"
     lines = [
         [row, *(f"{reported[row, b]:.3f}" if (row, b) in reported else "–" for b in table.bits)] for row in table.rows
     ]
-    return [table.heading, *(f"paper, {b}" for b in table.bits)], lines
+    return [table.heading, *(f"{source}, {b}" for b in table.bits)], lines
 
 
 def _cells(table: ResultTable, bold: str) -> Cells:
@@ -212,15 +219,17 @@ def latex(table: ResultTable) -> str:
 
 
 def tidy_csv(table: ResultTable) -> str:
-    """Return the table as lines of row, bits, mean, deviation, seeds and what the paper reports."""
+    """Return the table as lines of row, bits, mean, deviation, seeds, what the paper reports and on which data set."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["dataset", table.heading, "bits", "map", "std", "seeds", "published"])
+    writer.writerow(["dataset", table.heading, "bits", "map", "std", "seeds", "published", "published_on"])
     for row in table.rows:
         for b in table.bits:
             ours = table.ours.get((row, b))
             values = ("", "", 0) if ours is None else (f"{ours.mean:.6f}", _or_empty(ours.deviation), ours.n)
-            writer.writerow([table.dataset, row, b, *values, table.published.get((row, b), "")])
+            reported = table.published.get((row, b))
+            beside = ("", "") if reported is None else (reported, table.published_name)
+            writer.writerow([table.dataset, row, b, *values, *beside])
     return text.getvalue()
 
 
@@ -235,7 +244,8 @@ def html_table(table: ResultTable) -> str:
         return ours
     header, lines = _published_cells(table)
     reported = [line for line in lines if any(text != "–" for text in line[1:])]
-    title = f"What the paper reports on {html.escape(table.published_name)}, with its own network"
+    named = f"{table.reported_on}, another data set" if table.reported_on else _REPORTED_ON[table.published_name]
+    title = f"What the paper reports on {html.escape(named)}, with its own network"
     return f'{ours}<details class="paper"><summary>{title}</summary>{html_rows(header, reported)}</details>'
 
 

@@ -73,7 +73,9 @@ def anchored(features: Tensor, n_anchors: int) -> Anchored:
 class FrozenNetwork:
     """A network of which only the head trains: `head` is the network that trains, `inputs` what goes into it."""
 
-    def __init__(self, network: HashNetwork, inputs: CachedInputs, split: Split, kernel: int) -> None:
+    def __init__(
+        self, network: HashNetwork, inputs: CachedInputs, split: Split, kernel: int, standardize: bool = True
+    ) -> None:
         positions = np.union1d(split.train, split.validation)
         self._network = network
         self._anchored: Anchored | None = None
@@ -85,11 +87,11 @@ class FrozenNetwork:
             self.inputs = inputs.mapped(lambda rows: self._vectors(rows), positions)
             width = len(self._anchored.mean)
         self.head = HashNetwork(create_backbone(f"features:{width}"), network.n_bits, "all").to(network.device)
-        if kernel:
+        if kernel and standardize:
             some = next(iter(self.inputs.batches([spread(split.train, 1024)]))).activations
             calibrate_hash_layer(self.head, some)
-        else:
-            self.head.hash_layer = network.hash_layer  # which is calibrated
+        elif not kernel:
+            self.head.hash_layer = network.hash_layer  # which is calibrated, if it is to be
 
     @property
     def n_anchors(self) -> int:

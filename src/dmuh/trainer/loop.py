@@ -34,10 +34,12 @@ def train_deep(
 
     A network whose backbone is frozen as a whole trains as its head alone.
     """
-    calibrate(network, next(iter(inputs.batches([spread(context.split.train, _CALIBRATED)]))).activations)
+    standardize = context.config.network.standardize
+    if standardize:
+        calibrate(network, next(iter(inputs.batches([spread(context.split.train, _CALIBRATED)]))).activations)
     if context.config.network.freeze != "all" or isinstance(inputs, ImageInputs):
         return Loop(method, context, network, inputs).run()
-    frozen = FrozenNetwork(network, inputs, context.split, context.config.network.kernel)
+    frozen = FrozenNetwork(network, inputs, context.split, context.config.network.kernel, standardize)
     if context.group.first and frozen.n_anchors < context.config.network.kernel:
         log.warning(
             "kernel %s is more than there are training images: it became %s",
@@ -48,7 +50,7 @@ def train_deep(
 
 
 class Loop:
-    """The training of a calibrated network by a deep method: begin, epochs of steps, end."""
+    """The training of a fresh network by a deep method: begin, epochs of steps, end."""
 
     def __init__(self, method: type[Objective], context: TrainingContext, network: HashNetwork, inputs: Inputs) -> None:
         """Make all that a step changes, as a fresh run begins or as the last checkpoint left it."""
