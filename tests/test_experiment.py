@@ -434,7 +434,7 @@ class Page(HTMLParser):
 def test_the_contents_lead_to_every_table_and_figure(report):
     page = Page((report / "index.html").read_text())
     assert len(set(page.ids)) == len(page.ids)
-    assert len(page.links) == len(list(report.glob("tables/*.md"))) + len(COMPARED + STUDIED)
+    assert len(page.links) == len(list(report.glob("tables/*.tex"))) + len(COMPARED + STUDIED)
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
 
 
