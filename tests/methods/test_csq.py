@@ -107,7 +107,7 @@ def test_terms_are_those_of_a_plain_loop(size, n_bits, seed):
     labels = drawn_labels(seed)
     objective = make("csq", n_bits, labels, quantization=0.4)
     outputs, batch = draw(size, n_bits, labels, seed, scale=1.0)
-    expected = looped(outputs, batch, objective.centres.tolist(), objective.tie.tolist(), 0.4)
+    expected = looped(outputs, batch, objective.hash_centres.centres.tolist(), objective.hash_centres.tie.tolist(), 0.4)
     assert values(objective(outputs, batch)) == pytest.approx(expected, rel=1e-7)
 
 
@@ -116,7 +116,7 @@ def test_gradient_is_that_of_the_plain_loop(n_bits):
     labels = drawn_labels()
     objective = make("csq", n_bits, labels, quantization=0.4)
     outputs, batch = draw(5, n_bits, labels)
-    centres, tie = objective.centres.tolist(), objective.tie.tolist()
+    centres, tie = objective.hash_centres.centres.tolist(), objective.hash_centres.tie.tolist()
     expected = differences(lambda h: sum(looped(h, batch, centres, tie, 0.4).values()), outputs)
     torch.testing.assert_close(gradient(objective, outputs, batch), expected, rtol=1e-6, atol=1e-8)
     assert torch.autograd.gradcheck(lambda h: sum(objective(h, batch).values()), (outputs.requires_grad_(),))
@@ -129,7 +129,7 @@ def test_an_image_with_several_labels_is_drawn_to_the_sign_of_their_centres_sum(
     labels = torch.tensor([own], dtype=torch.float64)
     objective = make("csq", n_bits, labels)
     total = hash_centres(6, n_bits)[np.array(own)].sum(axis=0, dtype=int)
-    wanted = np.where(total == 0, make("csq", n_bits, torch.zeros(9, 2)).tie.numpy(), np.sign(total))
+    wanted = np.where(total == 0, make("csq", n_bits, torch.zeros(9, 2)).hash_centres.tie.numpy(), np.sign(total))
     assert set(wanted.tolist()) <= {-1, 1}
     batch = TrainBatch(labels, torch.arange(1))
     outputs = torch.zeros(1, n_bits, dtype=torch.float64)

@@ -11,6 +11,7 @@ from dmuh.methods.csq import CSQ
 from dmuh.methods.ddsh import DDSH
 from dmuh.methods.dhn import DHN
 from dmuh.methods.dmuh import DMUH, DMUHNoBit, DMUHNoImage, DMUHNoU
+from dmuh.methods.dmuh_plus import DMUHPlus
 from dmuh.methods.dpsh import DPSH
 from dmuh.methods.dsdh import DSDH
 from dmuh.methods.dsh import DSH
@@ -29,6 +30,7 @@ METHODS: dict[str, Method] = {
     "dmuh-no-u": DMUHNoU,
     "dmuh-no-bit": DMUHNoBit,
     "dmuh-no-image": DMUHNoImage,
+    "dmuh-plus": DMUHPlus,
     "regu": Regu,
     "csq": CSQ,
     "dhn": DHN,

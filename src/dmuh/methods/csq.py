@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from dmuh.config import setting
 from dmuh.methods.base import Objective, TrainBatch
@@ -42,24 +42,40 @@ class CSQ(Objective):
                          "backbone_lr": 0.01, "epochs": 150, "batch_size": 64, "weight_decay": 0.0, "clip": 0.0,
                          "validation": 0.0, "standardize": True}}  # fmt: skip
     advice = "lower lr"
-    centres: Tensor
-    tie: Tensor
 
     def __init__(self, options: object, n_bits: int, train_labels: Tensor) -> None:
         super().__init__(options, n_bits, train_labels)
-        centres = hash_centres(train_labels.shape[1], n_bits)
-        tie = np.random.default_rng((_SEED, n_bits, 1)).integers(0, 2, n_bits) * 2 - 1
-        self.register_buffer("centres", torch.from_numpy(centres).float())
-        self.register_buffer("tie", torch.from_numpy(tie).float())
+        self.hash_centres = HashCentres(train_labels.shape[1], n_bits)
 
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms `similarity` and `quantization`."""
-        total = batch.labels @ self.centres  # (B, n_bits)
-        wanted = torch.where(total == 0, self.tie, total.sign())
-        # BCE(½·(tanh u + 1), t) is that of the logit 2u, which does not overflow
-        entropy = torch.nn.functional.binary_cross_entropy_with_logits(2 * outputs, (wanted + 1) / 2)
+        entropy = self.hash_centres.entropy(outputs, batch.labels).mean()
         error = (torch.tanh(outputs).abs() - 1) ** 2
         return {"similarity": entropy, "quantization": self.options.quantization * error.mean()}
+
+
+class HashCentres(nn.Module):
+    """The codes that images of each class are to have, and how far outputs are from them."""
+
+    centres: Tensor
+    tie: Tensor
+
+    def __init__(self, n_classes: int, n_bits: int) -> None:
+        super().__init__()
+        tie = np.random.default_rng((_SEED, n_bits, 1)).integers(0, 2, n_bits) * 2 - 1
+        self.register_buffer("centres", torch.from_numpy(hash_centres(n_classes, n_bits)).float())
+        self.register_buffer("tie", torch.from_numpy(tie).float())
+
+    def wanted(self, labels: Tensor) -> Tensor:
+        """Return the code ±1 (B, n_bits) for images with these labels (B, classes)."""
+        total = labels @ self.centres
+        return torch.where(total == 0, self.tie, total.sign())
+
+    def entropy(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return BCE(½·(tanh u + 1), ½·(c + 1)) of each bit (B, n_bits)."""
+        # that is the cross-entropy of the logit 2u, which does not overflow
+        wanted = (self.wanted(labels) + 1) / 2
+        return nn.functional.binary_cross_entropy_with_logits(2 * outputs, wanted, reduction="none")
 
 
 def hash_centres(n_classes: int, n_bits: int) -> Signs:
