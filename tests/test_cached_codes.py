@@ -17,8 +17,8 @@ from dmuh.trainer.cached_codes import encode_by_cache
 from dmuh.trainer.evaluation import evaluate_run
 
 FROZEN = {"dataset": "folder", "backbone": "smallconv", "freeze": "all", "epochs": 2, "bits": 12, "image_size": 16}
-HEADS = {"linear": {}, "kernel": {"kernel": 6}, "margin": {"uncertainty": "margin"}, "shallow": {"method": "itq"},
-         "trees": {"method": "fasth", "trees": 3, "pairs": 6}}  # fmt: skip
+HEADS = {"linear": {}, "kernel": {"kernel": 6}, "hidden": {"hidden": 6}, "margin": {"uncertainty": "margin"},
+         "shallow": {"method": "itq"}, "trees": {"method": "fasth", "trees": 3, "pairs": 6}}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=HEADS)

@@ -162,16 +162,19 @@ CHANGED = {
         "alpha": 0.1, "beta": 2.0, "gamma": 3.0, "normalization": "pairs", "similar_weight": 5.0, "detach": False,
         "epochs": 2, "batch_size": 20, "optimizer": "adamw", "lr": 0.01, "lr_final": 0.1, "schedule": "cosine",
         "warmup_epochs": 1.0, "sgd_momentum": 0.1, "weight_decay": 0.9, "clip": 0.01, "kernel": 9,
-        "uncertainty": "copy", "uncertainty_alpha": 0.99, "encoder": "copy", "precision": "bfloat16",
+        "hidden": 9, "dropout": 0.5, "shared_mask": True, "copy_update": "epoch", "quantization_weights": "norm",
+        "uncertainty": "copy", "uncertainty_alpha": 0.99, "encoder": "copy",
     },
+    "regu": {"likelihood_weight": 3.0},
     "sdh": {"anchors": 9, "classifier": 99.0, "penalty": 99.0, "rounds": 1, "sweeps": 1},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("method", "option"), [(m, o) for m in CHANGED for o in options_of(m) if o in CHANGED[m]])
 def test_every_option_changes_something(method, option):
-    with_copy = {"uncertainty": "copy"} if option == "uncertainty_alpha" else {}
-    usual, other = make(method, **with_copy), make(method, **with_copy, **{option: CHANGED[method][option]})
+    needed = {"uncertainty_alpha": {"uncertainty": "copy"}, "dropout": {"hidden": 9},
+              "shared_mask": {"hidden": 9, "dropout": 0.5}}.get(option, {})  # fmt: skip
+    usual, other = make(method, **needed), make(method, **needed, **{option: CHANGED[method][option]})
     hard = np.random.default_rng(0).integers(0, 9, 120)  # what is easily learned is learned by all settings alike
     first, second = (hashing.fit(X, hard)._run(X) for hashing in (usual, other))
     assert any(not np.array_equal(first.get(key), second.get(key)) for key in first | second)

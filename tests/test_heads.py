@@ -13,10 +13,10 @@ from dmuh.backbones import create_backbone
 from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.network import HashNetwork
-from dmuh.network.heads import KernelHead, TreesHead, head_of
+from dmuh.network.heads import HiddenHead, KernelHead, TreesHead, head_of
 from tiny import noise, tiny
 
-KINDS = ["linear", "kernel", "trees"]
+KINDS = ["linear", "hidden", "kernel", "trees"]
 
 
 def drawn(kind: str, n_features: int = 8, n_bits: int = 5, n: int = 7, depth: int = 3, seed: int = 0) -> nn.Module:
@@ -24,6 +24,8 @@ def drawn(kind: str, n_features: int = 8, n_bits: int = 5, n: int = 7, depth: in
     torch.manual_seed(seed)
     if kind == "linear":
         return nn.Linear(n_features, n_bits)
+    if kind == "hidden":
+        return HiddenHead(n_features, n, n_bits, 0.5)
     head = KernelHead(n_features, n_bits, n) if kind == "kernel" else TreesHead(n_bits, n, depth)
     for name, buffer in head.named_buffers():
         if name == "feature":
@@ -94,8 +96,8 @@ def test_a_head_is_made_again_from_its_state(kind, n_bits, n, depth):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_head_has_a_gradient_to_lose_but_a_linear_one(kind):
-    assert bool(list(drawn(kind).parameters())) == (kind == "linear")
+def test_no_head_has_a_gradient_to_lose_but_those_that_train(kind):
+    assert bool(list(drawn(kind).parameters())) == (kind in ("linear", "hidden"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,11 +20,13 @@ FROZEN = ["--backbone", "efficientnet-lite0", "--set", "image_size=32"]
 STAGES = ["--backbone", "efficientnet-lite0", "--freeze", "stage4", "--set", "image_size=64", "--set", "augment=flip"]
 STAGES += ["--set", "optimizer=adamw", "--set", "lr=0.001"]
 DEEP = ["--epochs", "40", "--train", "20"]
+DROPOUT = ["--freeze", "all", "--set", "hidden=32", "--set", "dropout=0.5", "--set", "lr=0.01"]
 SLOWLY = ["--set", "image_size=16", "--set", "lr=0.001"]
 KINDS = {
     "dmuh from scratch": [*DEEP, "--set", "image_size=16"],
     "dmuh, stages trained": [*STAGES, "--epochs", "25", "--train", "10"],
     "dmuh, frozen": [*FROZEN, *DEEP, "--epochs", "150", "--freeze", "all", "--set", "kernel=50"],
+    "dmuh, dropout": [*FROZEN, *DEEP, "--epochs", "150", *DROPOUT],
     "regu": [*DEEP, "--method", "regu", "--set", "image_size=16"],
     "csq": [*DEEP, "--method", "csq", "--set", "image_size=16"],
     "dsdh, discrete steps": [*DEEP, "--method", "dsdh", "--set", "image_size=16"],

@@ -23,6 +23,9 @@ CASES = {name: {"method": name} for name, method in METHODS.items() if issubclas
 CASES |= {f"{name}, two epochs": {"method": name, "epochs": 2} for name in ("dsdh", "ddsh")}  # discrete steps between
 CASES["kept activations"] = {"freeze": "all", "augment": "flip", "uncertainty": "copy", "uncertainty_alpha": 0.9}
 CASES["anchors"] = {"freeze": "all", "kernel": 20}
+CASES["dmuh, dropout"] = {"hidden": 16, "dropout": 0.5, "epochs": 2}
+CASES["dmuh, dropout on kept activations"] = {"hidden": 16, "dropout": 0.5, "freeze": "all", "augment": "flip"}
+CASES["dmuh, one mask"] = {"hidden": 16, "dropout": 0.5, "shared_mask": True, "copy_update": "epoch"}
 CASES["images"] = {"augment": "crop+flip"}
 
 

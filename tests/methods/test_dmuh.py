@@ -40,12 +40,15 @@ def looped(name: str, options: object, outputs: Tensor, batch: TrainBatch) -> di
             theta = 0.5 * sum(a * b for a, b in zip(h[i], h[j], strict=True))
             weight = math.exp(mean_u[i] + mean_u[j]) if name in ("dmuh", "dmuh-no-u", "dmuh-no-bit") else 1
             pair = options.similar_weight if s else 1.0
+            weight *= options.likelihood_weight if name == "regu" else 1
             similarity -= pair * weight * (s * theta - math.log(1 + math.exp(theta)))
             total += pair
+    norm = getattr(options, "quantization_weights", "bits") == "norm"
     for i in range(size):
         for k in range(n_bits):
             b = 1 if h[i][k] >= 0 else -1
             weight = math.exp(u[i][k]) if name in ("dmuh", "dmuh-no-u", "dmuh-no-image") else 1
+            weight = sum(map(math.exp, u[i])) / n_bits if norm else weight
             quantization += weight * (h[i][k] - b) ** 2
             uncertainty += u[i][k]
     element = {"mean": size * n_bits, "train": N_TRAIN * size, "pairs": size**2}[options.normalization]
@@ -65,6 +68,44 @@ def test_terms_are_those_of_a_plain_loop(name, normalization, similar_weight):
     terms = objective(outputs, batch)
     expected = looped(name, objective.options, outputs, batch)
     assert {k: v.item() for k, v in terms.items()} == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    *[(name, {"quantization_weights": "norm"}) for name in ("dmuh", "dmuh-no-u", "dmuh-no-image")],
+    ("regu", {"likelihood_weight": 1.7}),
+])  # fmt: skip
+@pytest.mark.parametrize("detach", [True, False])
+def test_other_readings_are_those_of_a_plain_loop(name, options, detach):
+    objective = make(name, beta=0.7, **options, **({} if name == "regu" else {"detach": detach}))
+    outputs, batch = make_batch(7, 6)
+    terms = {k: v.item() for k, v in objective(outputs, batch).items()}
+    assert terms == pytest.approx(looped(name, objective.options, outputs, batch), rel=1e-6)
+    assert terms != pytest.approx(looped(name, make(name, beta=0.7).options, outputs, batch), rel=1e-6)
+    if not detach:
+        assert torch.autograd.gradcheck(lambda h: sum(objective(h, batch).values()), (outputs.requires_grad_(),))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "regu"])
+def test_the_means_of_the_weights_are_noted(name):
+    outputs, batch = make_batch(5, 6)
+    u = (outputs - batch.momentum_outputs).abs().tolist()
+    means = [sum(row) / 6 for row in u]
+    pairs = [math.exp(a + b) for a in means for b in means]
+    bits = [math.exp(value) for row in u for value in row]
+    expected = {"mean_pair_weight": sum(pairs) / 25, "mean_bit_weight": sum(bits) / 30}
+    assert make(name).notes(outputs, batch) == pytest.approx(expected, rel=1e-9)
+    assert make("regu").notes(outputs, batch) == {}
+
+
+@pytest.mark.parametrize("name", ["dmuh", "dmuh-no-u"])
+def test_constants_at_the_means_of_equal_weights_are_dmuh(name):
+    """Where all bits are as unsure, Regu with these weights as constants is DMUH without its third term."""
+    outputs, batch = make_batch(5, 6)
+    batch = TrainBatch(batch.labels, batch.index, outputs + 0.3)
+    notes, dmuh = make(name).notes(outputs, batch), make(name)(outputs, batch)
+    constants = {"likelihood_weight": notes["mean_pair_weight"], "beta": 0.3 * notes["mean_bit_weight"]}
+    regu = make("regu", **constants)(outputs, batch)
+    assert {k: v.item() for k, v in regu.items()} == pytest.approx({k: dmuh[k].item() for k in regu}, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "regu"])

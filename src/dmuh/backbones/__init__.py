@@ -2,13 +2,14 @@
 
 from dmuh.backbones.base import Backbone
 from dmuh.backbones.cnnf import CNNF
+from dmuh.backbones.dropout import Dropout, Masks
 from dmuh.backbones.efficientnet_lite import EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
 from dmuh.backbones.features import Features
 from dmuh.backbones.smallconv import SmallConv
 from dmuh.backbones.timm_model import TimmModel
 from dmuh.errors import ConfigError, unknown
 
-__all__ = ["BACKBONES", "FAMILIES", "Backbone", "create_backbone"]
+__all__ = ["BACKBONES", "FAMILIES", "Backbone", "Dropout", "Masks", "create_backbone"]
 
 BACKBONES: dict[str, type[Backbone]] = {
     "smallconv": SmallConv,

@@ -21,11 +21,13 @@ class Backbone(nn.Module, abc.ABC):
     freeze        what of it does not train unless the settings say otherwise: all, none or a part
     augment       how its training images are changed, where it trains on pixels and the settings do not say
     mean, std     per channel, of pixels in 0…1: what its input is normalised by
+    dropout       share of its features that its authors drop in training, below their last layer; 0 for none
     """
 
     about: ClassVar[str]
     freeze: ClassVar[str] = "none"
     augment: ClassVar[str] = "crop"
+    dropout: ClassVar[float] = 0.0
     n_features: int
     preprocess: Preprocess
     from_scratch: bool = True

@@ -7,8 +7,9 @@
     conv5  3×3, 256, pooled                  256 × 6 × 6
     full6, full7                             4096
 
-full8 is the hash layer. Dropout, which the authors trained with, is off (see `HashNetwork`). MatConvNet pads its pools
-by one at the right and the bottom, as torch's ceil mode does, and does not divide the normalisation's α by its window.
+full8 is the hash layer. The authors trained with dropout 0.5 after full6 and full7; after full7, `HashNetwork` has it.
+MatConvNet pads its pools by one at the right and the bottom, as torch's ceil mode does, and does not divide the
+normalisation's α by its window.
 """
 
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from dmuh.backbones.base import Backbone
+from dmuh.backbones.dropout import Dropout
 from dmuh.errors import ConfigError, FormatError
 from dmuh.images import Preprocess
 
@@ -45,6 +47,7 @@ class CNNF(Backbone):
 
     about = "CNN-F, the paper's network; ImageNet weights by --set weights=imagenet-vgg-f.mat"
     n_features = 4096
+    dropout = 0.5
     mean = (0.0, 0.0, 0.0)
     std = (1 / 255, 1 / 255, 1 / 255)  # pixels from 0 to 255
 
@@ -60,6 +63,7 @@ class CNNF(Backbone):
         self.conv4 = nn.Conv2d(256, 256, 3, padding=1)
         self.conv5 = nn.Conv2d(256, 256, 3, padding=1)
         self.fc6 = nn.Linear(256 * 6 * 6, 4096)
+        self.drop6 = Dropout()
         self.fc7 = nn.Linear(4096, 4096)
         self.local_norm = nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2.0)
         self.pool = nn.MaxPool2d(3, stride=2, ceil_mode=True)
@@ -73,7 +77,7 @@ class CNNF(Backbone):
             "conv3": nn.Sequential(self.conv3, relu),
             "conv4": nn.Sequential(self.conv4, relu),
             "conv5": nn.Sequential(self.conv5, relu, self.pool),
-            "full6": nn.Sequential(nn.Flatten(), self.fc6, relu),
+            "full6": nn.Sequential(nn.Flatten(), self.fc6, relu, self.drop6),
             "full7": nn.Sequential(self.fc7, relu),
         }
 

@@ -74,6 +74,7 @@ class EfficientNetLite(Backbone):
     from_scratch = False
     freeze = "all"
     augment = "resized-crop+flip"
+    dropout = 0.2
     mean = (127 / 255, 127 / 255, 127 / 255)
     std = (128 / 255, 128 / 255, 128 / 255)
     number: ClassVar[int]
@@ -174,6 +175,7 @@ class EfficientNetLite2(EfficientNetLite):
     """6.1 million parameters, 260 pixels."""
 
     about = "EfficientNet-Lite2, deeper and wider (extra: weights)"
+    dropout = 0.3
     number, width, depth, side = 2, 1.1, 1.2, 260
 
 

@@ -93,6 +93,17 @@ class NetworkSettings:
         "before the first step, the features of a learned backbone are standardised and fresh layers are scaled, by "
         "training images; no paper does so",
     )
+    hidden: int = setting(
+        0, "units of a hidden layer (ReLU) below the hash layer of a deep method; 0 for none", low=0, high=16_384
+    )
+    dropout: float = setting(
+        0.0,
+        "share of units that each step sets to 0 at random, other ones in the network than in its copy: of the hidden "
+        "layer, or else of the features of efficientnet-lite and cnnf, and of cnnf's full6; own is the rate of the "
+        "network's authors, 0.5 with a hidden layer and 0 where there is no place for it",
+        low=0,
+        below=1,
+    )
     weights: str = setting("", "file with the backbone's weights, for backbones that read one")
     image_size: int | None = setting(None, "side of the square input in pixels; not given, the backbone's default",
                                      low=8, high=1024)  # fmt: skip
@@ -115,7 +126,9 @@ class TrainingSettings:
     )
     sgd_momentum: float = setting(0.9, "momentum of SGD", low=0, below=1)
     weight_decay: float | None = setting(
-        None, "weight decay; not given, 0.03 where only the hash layer trains, else 0.0001", low=0
+        None,
+        "weight decay; not given, 0.03 where only the hash layer trains, 0.003 if that has a hidden layer, else 0.0001",
+        low=0,
     )
     clip: float = setting(
         1.0, "largest norm of the gradient of a step; longer ones are shortened, 0 leaves them", low=0
@@ -147,7 +160,7 @@ class TrainingSettings:
     evaluate_every: int = setting(1, "epochs between two measurements of the validation MAP", low=1)
     seed: int = setting(0, "seed of the split, the weights and the order of the images", low=0, high=2**63 - 1)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N")
-    precision: str = setting("auto", "arithmetic of the network; auto is bfloat16 on a GPU that has it",
+    precision: str = setting("auto", "arithmetic below the hash layer; auto is bfloat16 on a GPU that has it",
                              choices=("auto", "float32", "bfloat16"))  # fmt: skip
     workers: int | None = setting(
         None,

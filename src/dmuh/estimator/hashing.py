@@ -28,7 +28,7 @@ from dmuh.trainer import train
 _EVERY_METHOD = ("uncertainty", "device")
 _DEEP_METHODS = (
     "epochs", "batch_size", "optimizer", "lr", "lr_final", "schedule", "warmup_epochs", "sgd_momentum", "weight_decay",
-    "clip", "kernel", "uncertainty_alpha", "encoder", "precision",
+    "clip", "kernel", "hidden", "dropout", "uncertainty_alpha", "encoder",
 )  # fmt: skip
 _MEASURED_ONCE = 2**31  # epochs between two measurements of the training MAP, which nobody sees here
 

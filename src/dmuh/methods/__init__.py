@@ -19,7 +19,7 @@ from dmuh.methods.fasth import FastH
 from dmuh.methods.itq import ITQ
 from dmuh.methods.lfh import LFH
 from dmuh.methods.regu import Regu
-from dmuh.methods.rules import RULES, Method, network_defaults
+from dmuh.methods.rules import RULES, Method, network_defaults, own_dropout
 from dmuh.methods.sdh import SDH
 from dmuh.methods.shallow import ShallowMethod
 
@@ -64,6 +64,8 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
         raise ConfigError(f"{name} has no such preset; {unknown('preset', preset, method.presets)}")
     values = {**method.defaults, **(method.presets[preset] if preset else {}), **given}
     values |= {key: value for key, value in network_defaults(method, values).items() if values.get(key) in (None, "")}
+    if values.get("dropout") == "own":
+        values["dropout"] = 0.0 if issubclass(method, ShallowMethod) else own_dropout(values)
 
     problems = _unknown_settings(method, given)
     problems += [problem for rule in RULES if (problem := rule(name, method, values))]

@@ -79,6 +79,16 @@ class Objective(nn.Module, abc.ABC):
         """The coefficient of the momentum copy that the loop is to keep, or None for no copy."""
         return None
 
+    @property
+    def copy_update(self) -> str:
+        """When that copy takes up the network's weights: after each `step` or each `epoch`."""
+        return "step"
+
+    @property
+    def shared_mask(self) -> bool:
+        """Whether dropout gives that copy the network's masks instead of its own."""
+        return False
+
     def begin_epoch(self, outputs: Callable[[], Tensor], generator: torch.Generator) -> None:
         """Make the steps that come before an epoch.
 
@@ -89,6 +99,11 @@ class Objective(nn.Module, abc.ABC):
     @abc.abstractmethod
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms of the loss for the outputs (B, n_bits)."""
+
+    def notes(self, outputs: Tensor, batch: TrainBatch) -> dict[str, float]:
+        """Return what else is logged of a step with the outputs (B, n_bits), by name."""
+        del outputs, batch
+        return {}
 
 
 def signs(outputs: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from dmuh.config import setting
 from dmuh.methods.base import (
     Objective,
     TrainBatch,
@@ -25,6 +26,9 @@ class ReguOptions:
     beta: float = beta_setting(0.3)
     normalization: str = normalization_setting()
     similar_weight: float = similar_weight_setting()
+    likelihood_weight: float = setting(
+        1.0, "weight of the likelihood term, as beta is of the quantisation term", above=0
+    )
 
 
 # The paper states neither epochs nor SGD's momentum. `standardize` is named because it is ours, not the paper's:
@@ -32,7 +36,7 @@ class ReguOptions:
 PAPER_TRAINING: dict[str, Any] = {
     "normalization": "train", "beta": 50.0, "similar_weight": 1.0, "optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.05,
     "lr_final": 0.0005, "schedule": "log", "warmup_epochs": 0.0, "weight_decay": 1e-4, "batch_size": 128, "epochs": 150,
-    "clip": 0.0, "validation": 0.0, "standardize": True,
+    "clip": 0.0, "validation": 0.0, "standardize": True, "dropout": "own",
 }  # fmt: skip
 
 
@@ -41,7 +45,8 @@ class Regu(Objective):
 
     L = Σ_ij (softplus Θ_ij - S_ij·Θ_ij) + β·Σ_i ‖h_i - b_i‖², over all B² pairs of the batch, i = j included.
     The paper does not say how the sums are normalised: see `normalization`. It weighs all pairs alike; `similar_weight`
-    is ours.
+    is ours. So is `likelihood_weight`: with the mean of DMUH's weights e^(ū_i+ū_j) there, and β times that of e^(u_ik),
+    Regu shows what they do as constants. DMUH logs them as mean_pair_weight and mean_bit_weight.
     """
 
     Options = ReguOptions
@@ -58,6 +63,6 @@ class Regu(Objective):
         likelihood = likelihood * pair_weights(batch.similarity, self.options.similar_weight)
         error = (outputs - signs(outputs)) ** 2
         return {
-            "similarity": pair * likelihood.sum(),
+            "similarity": pair * self.options.likelihood_weight * likelihood.sum(),
             "quantization": element * self.options.beta * error.sum(),
         }

@@ -20,6 +20,7 @@ Settings = Mapping[str, Any]
 Rule = Callable[[str, Method, Settings], str | None]
 
 _BACKBONES = {"mnist5k": "smallconv", "features": "features"}  # that suit a data set; photographs have another
+_HIDDEN_DROPOUT = 0.5  # of a hidden layer, where the settings say own: as everyone has it since it was invented
 _CACHED = ("none", "flip")  # augmentations that leave the images of a frozen backbone alone
 
 
@@ -36,6 +37,40 @@ def a_kernel_needs_fixed_features(name: str, method: Method, values: Settings) -
     fixed = values["freeze"] == "all" and values["augment"] in _CACHED
     if values.get("kernel") and (issubclass(method, ShallowMethod) or not fixed):
         return "kernel is for deep methods on a frozen backbone: freeze must be all, augment none or flip"
+    return None
+
+
+def a_hidden_layer_is_trained_on_features(name: str, method: Method, values: Settings) -> str | None:
+    """Refuse a hidden layer where none is trained, or where its place is taken by similarities."""
+    if not values.get("hidden"):
+        return None
+    if issubclass(method, ShallowMethod):
+        return f"hidden is for deep methods: {name} fits its own head, got hidden {values['hidden']}"
+    if values.get("kernel"):
+        return f"hidden and kernel exclude each other, got hidden {values['hidden']} and kernel {values['kernel']}"
+    return None
+
+
+def dropout_needs_a_place(name: str, method: Method, values: Settings) -> str | None:
+    """Refuse dropout in a network that has no place for it."""
+    if not values.get("dropout"):
+        return None
+    if issubclass(method, ShallowMethod):
+        return f"dropout is for deep methods: {name} is fitted in one go, got dropout {values['dropout']}"
+    if not own_dropout(values):
+        having = ", ".join(other for other, kind in BACKBONES.items() if kind.dropout)
+        return (
+            f"dropout has no place in this network: give it a hidden layer, or without kernel one of the backbones "
+            f"{having}, got {values['backbone']}" + (f" with kernel {values['kernel']}" if values.get("kernel") else "")
+        )
+    return None
+
+
+def masks_are_shared_where_there_are_any(name: str, method: Method, values: Settings) -> str | None:
+    """Refuse one mask for network and copy where nothing is masked."""
+    del name
+    if "shared_mask" in keys_of(method.Options) and values.get("shared_mask") is True and not values.get("dropout"):
+        return "shared_mask is about the masks of dropout: dropout must be above 0, got 0"
     return None
 
 
@@ -74,6 +109,9 @@ def a_second_copy_must_be_used(name: str, method: Method, values: Settings) -> s
 RULES: tuple[Rule, ...] = (
     shallow_methods_need_a_frozen_backbone,
     a_kernel_needs_fixed_features,
+    a_hidden_layer_is_trained_on_features,
+    dropout_needs_a_place,
+    masks_are_shared_where_there_are_any,
     shallow_methods_keep_no_copy,
     a_copy_that_encodes_must_be_kept,
     uncertainty_by_a_copy_needs_one,
@@ -84,12 +122,25 @@ RULES: tuple[Rule, ...] = (
 def network_defaults(method: Method, values: Settings) -> dict[str, Any]:
     """Return the backbone that suits the data set, what of it trains, and the augmentation and decay that suit that."""
     backbone = values.get("backbone") or _default_backbone(str(values.get("dataset") or DataSettings.dataset))
-    kind = {**BACKBONES, **FAMILIES}.get(str(backbone).partition(":")[0], Backbone)
+    kind = _kind(backbone)
     freeze = str(values.get("freeze") or ("all" if issubclass(method, ShallowMethod) else kind.freeze))
     augment = {"none": kind.augment, "all": "none"}.get(freeze, "flip")
     # a layer on a thousand fixed features has nothing else that keeps it from learning the training images by heart
-    weight_decay = 0.03 if freeze == "all" else 1e-4
+    weight_decay = 1e-4
+    if freeze == "all":
+        weight_decay = 0.003 if values.get("hidden") else 0.03  # which is too much for two layers: they shrink together
     return {"backbone": backbone, "freeze": freeze, "augment": augment, "weight_decay": weight_decay}
+
+
+def own_dropout(values: Settings) -> float:
+    """Return the rate of dropout that belongs to the network of these settings; 0 where it has no place for it."""
+    if values.get("hidden"):
+        return _HIDDEN_DROPOUT
+    return 0.0 if values.get("kernel") else _kind(values["backbone"]).dropout
+
+
+def _kind(backbone: Any) -> type[Backbone]:
+    return {**BACKBONES, **FAMILIES}.get(str(backbone).partition(":")[0], Backbone)
 
 
 def _default_backbone(dataset: str) -> str:

@@ -1,47 +1,65 @@
 """HashNetwork: a backbone and a hash layer, and how a fresh one is scaled."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from dmuh.backbones import Backbone
+from dmuh.backbones import Backbone, Dropout, Masks
 from dmuh.errors import ConfigError, unknown
+from dmuh.network.heads import HiddenHead
 
 _SHARED_DEVIATION = 0.3  # of the mean one, added to each feature's: those that hardly vary are not blown up to the rest
+_HIDDEN_DEVIATION = 0.2  # of a hidden unit, before its ReLU: held-out training images of CIFAR-10 chose it
 _FIRST_DEVIATION = 0.2  # of a bit's output over the training images when training begins
 
 
 class HashNetwork(nn.Module):
     """Pixels uint8 (B, size, size, 3) → outputs (B, n_bits), whose signs are the code: a backbone and a hash layer.
 
-    The hash layer is linear, unless a shallow method put another head there (`dmuh.network.heads`).
+    The hash layer is linear, with `hidden` units one above a layer of these, unless a shallow method put another head
+    there (`dmuh.network.heads`).
 
     `freeze` cuts it in two: the parts of the backbone up to the one it names, or all or none of them, do not train.
     They are `lower`, from pixels to activations, which can be cached; `upper` goes on from there. Before the hash layer
     the features are shifted and scaled by constants, which `calibrate` sets.
 
-    The network never leaves evaluation mode: batch normalisation uses its running statistics and dropout is off, in
-    training too. So the momentum copy differs from it by its weights alone, a code never depends on its batch, and the
-    uncertainty |h - m| measures change and nothing else.
+    The network never leaves evaluation mode: batch normalisation uses its running statistics, in training too, so a
+    code never depends on its batch. Dropout, at the rate `dropout`, is on where a training step gives masks
+    (`dropping`) and there alone. It stands right below the last layer, on the hidden layer or else on the shifted and
+    scaled features, and wherever the backbone has a `Dropout` above what is frozen.
     """
 
     feature_mean: Tensor
     feature_scale: Tensor
 
-    def __init__(self, backbone: Backbone, n_bits: int, freeze: str = "none") -> None:
+    def __init__(
+        self, backbone: Backbone, n_bits: int, freeze: str = "none", *, hidden: int = 0, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.n_bits = n_bits
-        self.hash_layer: nn.Module = nn.Linear(backbone.n_features, n_bits)
+        self.dropout = dropout
+        self.drop = Dropout(0.0 if hidden else dropout)
+        self.hash_layer: nn.Module = (
+            HiddenHead(backbone.n_features, hidden, n_bits, dropout)
+            if hidden
+            else nn.Linear(backbone.n_features, n_bits)
+        )
         self.register_buffer("feature_mean", torch.zeros(backbone.n_features))
         self.register_buffer("feature_scale", torch.ones(backbone.n_features))
         names = list(backbone.parts())
         if freeze not in ("none", "all", *names):
             raise ConfigError(unknown("part to freeze", freeze, ["none", "all", *names]))
         self._n_frozen = ["none", *names].index(freeze) if freeze != "all" else len(names)
-        for part in list(backbone.parts().values())[: self._n_frozen]:
-            part.requires_grad_(False)
+        for number, part in enumerate(backbone.parts().values()):
+            frozen = number < self._n_frozen
+            if frozen:
+                part.requires_grad_(False)
+            for layer in part.modules():
+                if isinstance(layer, Dropout):
+                    layer.rate = 0.0 if frozen else dropout
         # convolutions train up to five times as fast on a CPU
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.eval()
@@ -51,6 +69,18 @@ class HashNetwork(nn.Module):
         del mode
         super().train(False)
         return self
+
+    @contextmanager
+    def dropping(self, masks: Masks | None) -> Iterator[None]:
+        """Drop by these masks in the block; by none nothing is dropped."""
+        layers = [] if masks is None else [layer for layer in self.modules() if isinstance(layer, Dropout)]
+        try:
+            for layer in layers:
+                layer.masks = masks
+            yield
+        finally:
+            for layer in layers:
+                layer.masks = None
 
     @property
     def device(self) -> torch.device:
@@ -74,7 +104,8 @@ class HashNetwork(nn.Module):
 
     def head_inputs(self, activations: Tensor) -> Tensor:
         """Compute what the hash layer sees: the features, shifted and scaled."""
-        return (self.features(activations) - self.feature_mean) * self.feature_scale
+        inputs: Tensor = self.drop((self.features(activations) - self.feature_mean) * self.feature_scale)
+        return inputs
 
     def upper(self, activations: Tensor) -> Tensor:
         """Compute the outputs (B, n_bits) from the activations."""
@@ -104,12 +135,12 @@ class HashNetwork(nn.Module):
 def calibrate(network: HashNetwork, activations: Tensor) -> None:
     """Scale a fresh network's layers so that over these activations of `lower` no output has a mean.
 
-    Layers of a backbone that starts from scratch get deviation 1 per channel, the hash layer a small one. The features
-    of a learned backbone are standardised instead: their deviations differ a thousandfold, and so would the speed at
-    which the hash layer learns to use them. A fresh hash layer gives all images nearly the same output, from where the
-    pairwise likelihood drives the outputs to zero: a saddle point that training does not leave.
+    Layers of a backbone that starts from scratch and a hidden layer get deviation 1 per channel, the last layer a small
+    one. The features of a learned backbone are standardised instead: their deviations differ a thousandfold, and so
+    would the speed at which the hash layer learns to use them. A fresh hash layer gives all images nearly the same
+    output, from where the pairwise likelihood drives the outputs to zero: a saddle point that training does not leave.
     """
-    deviation: dict[nn.Module, float] = {network.hash_layer: _FIRST_DEVIATION}
+    deviation = _head_deviations(network)
     if network.backbone.from_scratch:
         deviation |= {m: 1.0 for m in network.backbone.modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     else:
@@ -123,7 +154,15 @@ def calibrate(network: HashNetwork, activations: Tensor) -> None:
 @torch.no_grad()
 def calibrate_hash_layer(network: HashNetwork, activations: Tensor) -> None:
     """Scale a fresh network's hash layer alone, as `calibrate` does."""
-    _set_deviations(network, activations, {network.hash_layer: _FIRST_DEVIATION})
+    _set_deviations(network, activations, _head_deviations(network))
+
+
+def _head_deviations(network: HashNetwork) -> dict[nn.Module, float]:
+    """Return the deviation that the outputs of each layer of the head are to begin with."""
+    head = network.hash_layer
+    if isinstance(head, HiddenHead):
+        return {head.hidden: _HIDDEN_DEVIATION, head.last: _FIRST_DEVIATION}
+    return {head: _FIRST_DEVIATION}
 
 
 def _set_deviations(network: HashNetwork, activations: Tensor, deviation: dict[nn.Module, float]) -> None:

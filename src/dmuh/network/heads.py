@@ -1,13 +1,31 @@
 """What comes after the backbone: from features (B, n_features) to outputs (B, n_bits), whose signs are the code.
 
-Deep methods train a linear head, or with `kernel` anchors a linear one on similarities to them. What shallow methods
-fit is one of these too, so that every method's network is run, saved and exported in the same way.
+Deep methods train a linear head, with `hidden` units one above a layer of these, or with `kernel` anchors one on
+similarities to them. What shallow methods fit is one of these too, so that every method's network is run, saved and
+exported in the same way.
 """
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+
+from dmuh.backbones import Dropout
+
+
+class HiddenHead(nn.Module):
+    """A hidden layer with ReLU and dropout, and a linear layer on it."""
+
+    def __init__(self, n_features: int, n_hidden: int, n_bits: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(n_features, n_hidden)
+        self.drop = Dropout(dropout)
+        self.last = nn.Linear(n_hidden, n_bits)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Compute the outputs."""
+        outputs: Tensor = self.last(self.drop(nn.functional.relu(self.hidden(features))))
+        return outputs
 
 
 class KernelHead(nn.Module):
@@ -85,5 +103,8 @@ def head_of(state: Mapping[str, Tensor]) -> nn.Module:
         n_bits = len(state["offset"])
         trees, nodes = state["feature"].shape
         return TreesHead(n_bits, trees // n_bits, (nodes + 1).bit_length() - 1)
+    if "hidden.weight" in state:
+        n_hidden, n_features = state["hidden.weight"].shape
+        return HiddenHead(n_features, n_hidden, len(state["last.weight"]))
     n_bits, n_features = state["weight"].shape
     return nn.Linear(n_features, n_bits)

@@ -86,12 +86,13 @@ class FrozenNetwork:
             self._anchored = anchored(features, kernel)
             self.inputs = inputs.mapped(lambda rows: self._vectors(rows), positions)
             width = len(self._anchored.mean)
-        self.head = HashNetwork(create_backbone(f"features:{width}"), network.n_bits, "all").to(network.device)
+        vectors = create_backbone(f"features:{width}")
+        self.head = HashNetwork(vectors, network.n_bits, "all", dropout=network.dropout).to(network.device)
         if kernel and standardize:
             some = next(iter(self.inputs.batches([spread(split.train, 1024)]))).activations
             calibrate_hash_layer(self.head, some)
         elif not kernel:
-            self.head.hash_layer = network.hash_layer  # which is calibrated, if it is to be
+            self.head.hash_layer, self.head.drop = network.hash_layer, network.drop  # made, and calibrated if asked for
 
     @property
     def n_anchors(self) -> int:
@@ -114,5 +115,7 @@ class FrozenNetwork:
 
     def _whole(self, head: HashNetwork) -> nn.Module:
         layer = head.hash_layer
-        assert isinstance(layer, nn.Linear)
-        return layer if self._anchored is None else self._anchored.folded(layer)
+        if self._anchored is None:
+            return layer
+        assert isinstance(layer, nn.Linear), "anchors have a linear head"
+        return self._anchored.folded(layer)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dmuh.backbones import Masks
 from dmuh.images import Augment
 from dmuh.machine import keep_freed_memory
 from dmuh.methods import Objective, TrainBatch
@@ -19,7 +20,14 @@ from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.head import FrozenNetwork
 from dmuh.trainer.inputs import ImageInputs, InputBatch, Inputs
 from dmuh.trainer.measuring import spread, trace, train_outputs, watched_maps
-from dmuh.trainer.optimisation import autocast, batches_of, epoch_generator, learning_rate, make_optimizer
+from dmuh.trainer.optimisation import (
+    autocast,
+    batches_of,
+    dropout_seed,
+    epoch_generator,
+    learning_rate,
+    make_optimizer,
+)
 from dmuh.trainer.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -87,6 +95,8 @@ class Loop:
         self.objective.begin_epoch(self._train_outputs, epoch_generator(self.settings.seed, epoch))
         for step, batch in enumerate(self._batches(epoch)):
             self.step(epoch, step, batch, totals)
+        if self.momentum is not None and self.objective.copy_update == "epoch":
+            self.momentum.update(self.network)
         self.watch.epoch(epoch, self.settings.epochs)
 
         line: dict[str, Any] = {"epoch": epoch + 1, "lr": learning_rate(self.settings, epoch, self.steps_per_epoch)}
@@ -103,16 +113,19 @@ class Loop:
     def step(self, epoch: int, step: int, batch: InputBatch, totals: "Totals") -> None:
         """Take one step down the gradient of the objective over a batch, of which this process has a part."""
         group = self.context.group
-        index = group.gather(self._index(batch))  # (B,) of the whole batch, as all that follows but the activations
+        own_index = self._index(batch)  # (n,)
+        index = group.gather(own_index)  # (B,) of the whole batch, as all that follows but the activations
         if len(index) < 2:
             return
         self._set_learning_rate(epoch + step / self.steps_per_epoch)
-        with autocast(self.settings, self.network.device):
-            outputs = self.network.upper(batch.activations)
-            copied = None if self.momentum is None else self.momentum.upper(batch.activations)
-        outputs = group.gather(outputs.float())  # (B, n_bits)
-        copied = None if copied is None else group.gather(copied.float())  # (B, n_bits)
-        terms = self.objective(outputs, TrainBatch(self.labels[index], index, copied))
+        masks, copied_masks = self._masks(epoch, step, own_index, index)
+        outputs = group.gather(self._outputs(self.network, batch.activations, masks))  # (B, n_bits)
+        copied = None
+        if self.momentum is not None:
+            with torch.no_grad():
+                copied = group.gather(self._outputs(self.momentum.network, batch.activations, copied_masks))
+        train_batch = TrainBatch(self.labels[index], index, copied)
+        terms = self.objective(outputs, train_batch)
         loss = cast(Tensor, sum(terms.values()))
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -122,11 +135,13 @@ class Loop:
             torch.nn.utils.clip_grad_norm_(self.weights, self.settings.clip)
         self.optimizer.step()
         for copy in self.copies.values():
-            copy.update(self.network)
+            if copy is not self.momentum or self.objective.copy_update == "step":
+                copy.update(self.network)
 
         values = {name: term.item() for name, term in terms.items()}
         uncertainty = None if copied is None else (outputs.detach() - copied).abs().mean().item()
-        totals.add(len(index), values | {"loss": loss.item()}, uncertainty)
+        notes = self.objective.notes(outputs.detach(), train_batch)
+        totals.add(len(index), values | {"loss": loss.item()} | notes, uncertainty)
         self._report(epoch, len(index), values, uncertainty)
 
     def end(self) -> MomentumCopy | None:
@@ -141,6 +156,28 @@ class Loop:
         batches = [train[rows] for rows in batches_of(len(train), self.settings, epoch)]
         augment, seed = cast(Augment, self.settings.augment), (self.settings.seed, 2, epoch)
         return self.inputs.batches(batches, augment=augment, seed=seed, part=(group.rank, group.size))
+
+    def _masks(self, epoch: int, step: int, own_index: Tensor, index: Tensor) -> tuple[Masks | None, Masks | None]:
+        """Return what the network and its copy drop in a step, of whose images `index` (B,) this process has a part."""
+        if not self.network.dropout:
+            return None, None
+        begin = int(torch.nonzero(index == own_index[0])[0]) if len(own_index) else 0  # an image is in a batch once
+        numbers = (0, 0 if self.objective.shared_mask else 1)
+        seeds = [dropout_seed(self.settings.seed, epoch, step, number) for number in numbers]
+        masks, copied_masks = (Masks(seed, len(index), begin) for seed in seeds)
+        return masks, copied_masks
+
+    def _outputs(self, network: HashNetwork, activations: Tensor, masks: Masks | None) -> Tensor:
+        """Compute the outputs float32 (n, n_bits) of a step from the activations (n, …).
+
+        The hash layer computes in float32 whatever the rest does: of outputs that are rounded to bfloat16, the network
+        and its copy, which hardly differ, have many alike, and an uncertainty of 0 where it was small.
+        """
+        with network.dropping(masks):
+            with autocast(self.settings, network.device):
+                inputs = network.head_inputs(activations)
+            outputs: Tensor = network.hash_layer(inputs.float())
+        return outputs
 
     def _index(self, batch: InputBatch) -> Tensor:
         """Return where the images of a batch stand in the training set (n,)."""

@@ -26,6 +26,11 @@ def epoch_generator(seed: int, epoch: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(epoch_seed))
 
 
+def dropout_seed(seed: int, epoch: int, step: int, network: int) -> tuple[int, ...]:
+    """Return what seeds the masks of a network in a step: 0 is the network that trains, 1 its copy."""
+    return (seed, 4, epoch, step, network)
+
+
 def learning_rate(settings: TrainingSettings, epoch: float, steps_per_epoch: int) -> float:
     """Return the learning rate at a point of the training, in epochs from its start."""
     part = min(epoch / settings.epochs, 1.0)

@@ -45,7 +45,8 @@ def fresh_network(config: Config, data: Dataset, device: torch.device) -> HashNe
     torch.manual_seed(config.training.seed)
     backbone = create_backbone(_backbone_name(config, data), settings.image_size)
     backbone.load_pretrained(Path(settings.weights) if settings.weights else None)
-    return HashNetwork(backbone, settings.bits, settings.freeze).to(device)
+    network = HashNetwork(backbone, settings.bits, settings.freeze, hidden=settings.hidden, dropout=settings.dropout)
+    return network.to(device)
 
 
 def training_inputs(context: TrainingContext, network: HashNetwork) -> AbstractContextManager[Inputs]:
