@@ -116,17 +116,17 @@ def ratios(network: HashNetwork, images: torch.Tensor) -> dict[str, torch.Tensor
 
 
 @pytest.mark.parametrize(("backbone", "settings", "places"), [
-    ("cnnf", {}, {"backbone.drop6", "drop"}),
-    ("cnnf", {"freeze": "all"}, {"drop"}),
-    ("efficientnet-lite0", {}, {"drop"}),
-    ("efficientnet-lite0", {"freeze": "all", "hidden": 64}, {"hash_layer.drop"}),
-    ("smallconv", {"hidden": 64}, {"hash_layer.drop"}),
+    ("cnnf", {}, ["backbone.drop6", "drop"]),
+    ("cnnf", {"freeze": "all"}, ["drop"]),
+    ("efficientnet-lite0", {}, ["drop"]),
+    ("efficientnet-lite0", {"freeze": "all", "hidden": 64}, ["hash_layer.drop"]),
+    ("smallconv", {"hidden": 64}, ["hash_layer.drop"]),
 ], ids=str)  # fmt: skip
 def test_units_are_dropped_where_the_network_has_its_place_and_nowhere_else(backbone, settings, places):
     network = network_of(backbone, dropout=0.4, **settings)
     found = ratios(network, torch.from_numpy(noise(2, network.backbone.preprocess.size)))
     dropping = {name for name, ratio in found.items() if (ratio == 0).any()}
-    assert dropping == places
+    assert sorted(dropping) == places
     for name in dropping:
         assert (found[name] == 0).float().mean().item() == pytest.approx(0.4, abs=0.15)
         assert torch.allclose(found[name][found[name] > 0], torch.tensor(1 / 0.6))
@@ -139,7 +139,7 @@ def test_a_fresh_head_with_a_hidden_layer_is_scaled():
     with torch.no_grad():
         hidden = network.hash_layer.hidden(network.head_inputs(network.lower(images)))
         outputs = network(images)
-    assert torch.allclose(hidden.std(dim=0, correction=0), torch.full((30,), 0.4), rtol=0.01)
+    assert torch.allclose(hidden.std(dim=0, correction=0), torch.full((30,), 0.2), rtol=0.01)
     assert torch.allclose(outputs.std(dim=0, correction=0), torch.full((16,), 0.2), rtol=0.01)
     assert max(hidden.mean(dim=0).abs().max(), outputs.mean(dim=0).abs().max()) < 1e-4
 
