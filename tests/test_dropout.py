@@ -147,6 +147,7 @@ def test_a_fresh_head_with_a_hidden_layer_is_scaled():
 # Training -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 def test_only_masks_of_their_own_part_a_network_from_its_exact_copy(place, digits, tmp_path):
     """With alpha = 0 the copy has the network's weights after each step."""
@@ -161,6 +162,7 @@ def test_only_masks_of_their_own_part_a_network_from_its_exact_copy(place, digit
     assert max(found[True]) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 def test_codes_are_made_without_it(place, digits, tmp_path):
     run = train(configure(SMALL, PLACES[place]), tmp_path / "run", dataset=digits)
@@ -191,6 +193,7 @@ class Killed(BaseException):
     {**HIDDEN, "method": "dpsh", "uncertainty": "margin"},
     {**HIDDEN, "optimizer": "adamw", "lr": 0.001, "encoder": "copy"},
 ], ids=str)  # fmt: skip
+@pytest.mark.long
 def test_resumed_it_comes_to_the_same_weights(settings, digits, tmp_path):
     config = configure(SMALL, settings)
     whole = train(config, tmp_path / "whole", dataset=digits)
@@ -267,6 +270,7 @@ def test_an_estimator_has_a_hidden_layer_and_dropout(digits):
     assert not np.array_equal(hashing.project(x), plain.project(x))
 
 
+@pytest.mark.long
 def test_vectors_with_a_hidden_layer_tell_apart_what_no_linear_map_does(tmp_path):
     rng = np.random.default_rng(0)
     y = np.arange(240) % 4

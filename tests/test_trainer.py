@@ -456,6 +456,7 @@ def test_noisy_labels_are_learned_from_and_never_measured_with(finished, digits,
 # A copy of its own for the uncertainty --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_slower_copy_gives_the_codes_their_uncertainty_and_changes_nothing_else(digits, tmp_path):
     slow = train(configure(SMALL, COPY, {"uncertainty_alpha": 0.99}), tmp_path / "slow", dataset=digits)
     finished = train(configure(SMALL, COPY), tmp_path / "own", dataset=digits)
@@ -587,7 +588,7 @@ def is_frozen(name: str) -> bool:
     return ".backbone.stages.0." in name or ".backbone.stages.1." in name
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a worker that comes back to this module finds the features kept
 def frozen(digits, tmp_path_factory) -> Run:
     """Trained above the second convolution, on digits as they are and mirrored."""
     config, count = configure(SMALL, COPY, {"freeze": "conv2"}), Count()
