@@ -107,7 +107,7 @@ class DMUH(Objective):
 
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms `similarity`, `quantization` and, but for dmuh-no-u, `uncertainty`."""
-        u = _uncertainty(outputs, batch)
+        u = uncertainty_of(outputs, batch)
         return self.terms(outputs, batch.similarity, u, u.detach() if self.options.detach else u)
 
     def terms(self, outputs: Tensor, similarity: Tensor, u: Tensor, weight: Tensor) -> dict[str, Tensor]:
@@ -132,14 +132,14 @@ class DMUH(Objective):
 
     def notes(self, outputs: Tensor, batch: TrainBatch) -> dict[str, float]:
         """Return the means of e^(ū_i+ū_j) over the pairs and of e^(u_ik) over the bits, weighed by or not."""
-        u = _uncertainty(outputs, batch)
+        u = uncertainty_of(outputs, batch)
         return {
             "mean_pair_weight": torch.exp(u.mean(dim=1)).mean().item() ** 2,
             "mean_bit_weight": torch.exp(u).mean().item(),
         }
 
 
-def _uncertainty(outputs: Tensor, batch: TrainBatch) -> Tensor:
+def uncertainty_of(outputs: Tensor, batch: TrainBatch) -> Tensor:
     """Return u = |h - m| (B, n_bits), Eq. 4."""
     assert batch.momentum_outputs is not None, "the loop gives momentum outputs to a method with an alpha"
     return (outputs - batch.momentum_outputs).abs()

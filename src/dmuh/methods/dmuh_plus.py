@@ -9,7 +9,7 @@ from torch import Tensor
 from dmuh.config import setting
 from dmuh.methods.base import TrainBatch, signs
 from dmuh.methods.csq import HashCentres
-from dmuh.methods.dmuh import DMUH, DMUHOptions
+from dmuh.methods.dmuh import DMUH, DMUHOptions, uncertainty_of
 
 _RIDGE = 1.0
 
@@ -58,8 +58,7 @@ class DMUHPlus(DMUH):
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms of DMUH, and `decoder` and `centres` where they have a weight."""
         terms = super().forward(outputs, batch)
-        assert batch.momentum_outputs is not None, "the loop gives momentum outputs to a method with an alpha"
-        u = (outputs - batch.momentum_outputs).abs().mean(dim=1)  # (B,)
+        u = uncertainty_of(outputs, batch).mean(dim=1)  # (B,)
         image = torch.exp(u.detach() if self.options.detach else u)
         if self.options.decoder:
             gap = batch.labels - with_one(torch.tanh(outputs)) @ self.weight  # (B, classes)

@@ -14,7 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from dmuh.codes import Codes
 from dmuh.encoder.calibration import SURE, Calibration, Curve, Grades
-from dmuh.index.soft import UNITS, pair_weights, shown
+from dmuh.index.soft import pair_distances, shown
 from dmuh.network import HashNetwork, UncertaintySource
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.inputs import Inputs
@@ -162,9 +162,4 @@ def _match(codes: Codes, similar: Floats) -> Curve:
 
 def _distances(codes: Codes) -> Floats:
     """Return the distance of each code as a query to each as one of the database, as a search shows it: (n, n)."""
-    weights = pair_weights(codes, codes.worth)  # (n, n_bits, levels)
-    signs, level = np.where(codes.unpack() == 1, 1.0, -1.0), codes.level()
-    total = np.full((len(codes), len(codes)), float(UNITS * codes.n_bits))
-    for number in range(weights.shape[2]):
-        total -= (signs * weights[:, :, number]) @ (signs * (level == number)).T
-    return shown(total).astype(np.float64)
+    return shown(pair_distances(codes, codes)).astype(np.float64)
