@@ -27,7 +27,7 @@ import torch
 from dmuh.bench import read_grid
 from dmuh.bench.cells import run_cell, summary_of
 from dmuh.bench.results import write_results
-from dmuh.catalogue import Catalogue, Entry
+from dmuh.catalogue import Catalogue, Decision, Entry
 from dmuh.codes import Codes
 from dmuh.collection import Collection
 from dmuh.datasets import Dataset, one_hot
@@ -291,6 +291,8 @@ def cases_of_catalogues(root: Path) -> Iterator[Case]:
             catalogue.add(entries, codes)
             for id_ in (3, 17, 40):
                 catalogue.remove(id_)
+            for id_ in range(20, 30):
+                catalogue.decide(id_, Decision("own", ("another",)))
     file = root / "one" / "catalogue.sqlite"
 
     def ask() -> Any:
@@ -301,6 +303,7 @@ def cases_of_catalogues(root: Path) -> Iterator[Case]:
             labelled = [[*map(str, row)] for row in catalogue.listed("id", 100, label="label 1")]
             found = [catalogue.id_of(f"photos/{n:03}.jpg", added=False) for n in range(60)]
             kept = [plain(catalogue.codes()), plain(catalogue.codes("label 2")), catalogue.labels(), len(catalogue)]
+            kept.append({id_: [said.kind, *said.labels] for id_, said in catalogue.decisions().items()})
             return [listed, labelled, found, kept, sorted(catalogue.files().items()), sorted(catalogue.forgotten())]
 
     for name in (file.name, f"{file.name}.sha256"):

@@ -14,10 +14,10 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from dmuh.catalogue import Catalogue, Entry
+from dmuh.catalogue import Catalogue, Decision, Entry
 from dmuh.catalogue.database import _WAIT
 from dmuh.codes import Codes
-from dmuh.errors import CatalogueError, DataError, FormatError, RequestError
+from dmuh.errors import CatalogueError, DataError, FormatError, InputError, RequestError
 from dmuh.server.limits import Limits
 
 
@@ -196,6 +196,43 @@ def test_threads_read_while_another_writes(catalogue):
     assert len(catalogue) == 54
 
 
+def test_decisions_on_labels_come_back(catalogue):
+    assert catalogue.decisions() == {}
+    assert catalogue.decide(2, Decision("accept", ("sea",)))
+    assert catalogue.decide(1, Decision("skip", ("not used",)))
+    assert catalogue.decide(41, Decision("own", ()))
+    assert not catalogue.decide(3, Decision("skip"))  # there is no such image
+    decided = {1: Decision("skip", ("sky",)), 2: Decision("accept", ("sea",)), 41: Decision("own")}
+    assert catalogue.decisions() == decided
+    catalogue.decide(2, Decision("own", ("moon", "sea")))  # said anew
+    catalogue.decide(41, None)  # taken back
+    with Catalogue(catalogue.file, 12) as again:
+        assert again.decisions() == {1: Decision("skip", ("sky",)), 2: Decision("own", ("moon", "sea"))}
+    with pytest.raises(InputError, match="a decision is one of accept, skip, own, got 'maybe'"):
+        Decision("maybe")
+
+
+def test_a_decision_holds_for_the_file_as_long_as_its_labels_are_what_they_were(catalogue):
+    catalogue.decide(1, Decision("accept", ("sea",)))
+    catalogue.remove(1)
+    assert catalogue.decisions() == {}
+    (again, other) = catalogue.add([ENTRIES[0], Entry("a/1.png", ["sky"], added=True)], make_codes(2))
+    assert catalogue.decisions() == {again: Decision("accept", ("sea",))}
+    catalogue.remove(again)
+    catalogue.add([Entry("a/1.png", ["sea"])], make_codes(1))
+    assert catalogue.decisions() == {}
+    assert other != again
+
+
+def test_a_decision_that_was_altered_is_noticed(catalogue):
+    catalogue.decide(1, Decision("accept", ("sea",)))
+    with sqlite3.connect(catalogue.file) as other:
+        other.execute("UPDATE decisions SET kind = 'skip'")
+    other.close()
+    with pytest.raises(CatalogueError, match="a checksum does not fit"):
+        catalogue.decisions()
+
+
 @pytest.mark.parametrize("content", [b"no database at all", b""])
 def test_a_foreign_file_is_refused(tmp_path, content):
     file = tmp_path / "catalogue.sqlite"
@@ -235,6 +272,7 @@ def answers(catalogue):
         "found": [catalogue.id_of(path, added=False) for path in catalogue.files()],
         "added": catalogue.added_files(),
         "forgotten": catalogue.forgotten(),
+        "decisions": catalogue.decisions(),
         "about": [catalogue.about(key) for key in ("model", "source", "milvus", "worth")],
         "next": catalogue.add([Entry("next.png")], make_codes(1, sure=catalogue.sure)),
     }
@@ -252,6 +290,8 @@ def closed(tmp_path_factory):
         made.add(entries, make_codes(120))
         for id_ in (5, 6, 119, 120):
             made.remove(id_)
+        for id_ in range(20, 60):
+            made.decide(id_, Decision("own", (f"mine {id_}",)))
     return file
 
 
@@ -455,6 +495,7 @@ def without_levels(closed, file):
         plain.add([Entry("last.png", id=120)], make_codes(1, sure=None))
         plain.remove(120, forget=False)
         plain.note(model="d1e5", source="folder")
+        assert not plain.decisions()
         with plain.transaction() as connection:
             for path in now.forgotten():
                 value = os.fsencode(path)
@@ -534,6 +575,36 @@ def test_version_2_that_is_damaged_is_left_as_it_is(closed, tmp_path, damage):
     with pytest.raises(FormatError, match="altered after it was written: a checksum does not fit"):
         Catalogue(file, 12)
     assert file.read_bytes() == before
+
+
+@pytest.fixture
+def version_3(closed, tmp_path):
+    """The catalogue as version 3 had it: without decisions."""
+    file = Path(shutil.copy(closed, tmp_path))
+    with sqlite3.connect(file) as other:
+        other.execute("DROP TABLE decisions")
+        other.execute("PRAGMA user_version = 3")
+    other.close()
+    return file
+
+
+def test_version_3_gets_a_table_of_decisions_and_keeps_all_else(closed, version_3, tmp_path):
+    with Catalogue(shutil.copy(closed, tmp_path / "now.sqlite"), 12) as now, Catalogue(version_3, 12) as made:
+        assert made.decisions() == {}
+        for id_, decision in now.decisions().items():
+            made.decide(id_, decision)
+        assert answers(made) == answers(now)
+    Catalogue(version_3, 12).close()
+
+
+def test_version_3_that_is_damaged_is_left_as_it_is(version_3):
+    with sqlite3.connect(version_3) as other:
+        other.execute("UPDATE images SET metadata = '{}' WHERE id = 7")
+    other.close()
+    before = version_3.read_bytes()
+    with pytest.raises(FormatError, match="altered after it was written: a checksum does not fit"):
+        Catalogue(version_3, 12)
+    assert version_3.read_bytes() == before
 
 
 KILLED = """

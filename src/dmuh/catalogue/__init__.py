@@ -1,6 +1,7 @@
 """The catalogue: which images are served, with their codes, labels and metadata, in one SQLite file. No torch.
 
 catalogue.py         Catalogue: add, remove, list and find images
+decisions.py         Decision: what a person said of the labels of an image
 schema.py            the tables, and the checksum of each row
 versions.py          a new file gets its tables, one of an older version is converted
 database.py          the SQLite file: connections, transactions, errors as sentences
@@ -13,6 +14,7 @@ paths.py             paths below one folder, and names that are not UTF-8
 """
 
 from dmuh.catalogue.catalogue import ORDERS, Catalogue, Entry, Row
+from dmuh.catalogue.decisions import Decision
 from dmuh.catalogue.from_collection import import_collection
 from dmuh.catalogue.from_folder import add_images, check_folder, remove_outdated
 from dmuh.catalogue.state_folder import StateFolder
@@ -20,6 +22,7 @@ from dmuh.catalogue.state_folder import StateFolder
 __all__ = [
     "ORDERS",
     "Catalogue",
+    "Decision",
     "Entry",
     "Row",
     "StateFolder",

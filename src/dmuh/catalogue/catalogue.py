@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.catalogue.database import Database
+from dmuh.catalogue.decisions import Decision, read_decisions, write_decision
 from dmuh.catalogue.integrity import is_intact
 from dmuh.catalogue.schema import ROWS, code_checksum, image_checksum, note_checksum, path_checksum, write_note
 from dmuh.catalogue.versions import WITHOUT_LEVELS
@@ -237,6 +238,24 @@ class Catalogue(Database):
         rows = self._read("SELECT path, checksum FROM forgotten")
         self._check(all(is_intact(path_checksum, row) for row in rows))
         return {os.fsdecode(path) for path, _ in rows}
+
+    def decide(self, id_: int, decision: Decision | None) -> bool:
+        """Keep what a person said of the labels of an image, or take it back; return whether there is such an image.
+
+        It is kept by the path of the image: it outlasts a removal, and holds as long as the labels are what they were.
+        """
+        with self.transaction() as connection:
+            row = self.row(id_)
+            if row is not None:
+                write_decision(connection, row.path, row.added, row.labels, decision)
+        return row is not None
+
+    def decisions(self) -> dict[int, Decision]:
+        """Return what was said of the labels of images, by id."""
+        with self._explained():
+            found, sound = read_decisions(self._connection())
+        self._check(sound)
+        return found
 
     def _rows(self, which: str, values: tuple[Any, ...]) -> list[Row]:
         """Return images, after a check of their checksums."""

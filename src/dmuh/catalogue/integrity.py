@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dmuh.catalogue.schema import ROWS, Rows, check_structure, note_checksum, path_checksum
+from dmuh.catalogue.schema import ROWS, Rows, check_structure, decision_checksum, note_checksum, path_checksum
 from dmuh.errors import FormatError
 from dmuh.files import write_text
 
@@ -86,10 +86,13 @@ def check_whole(connection: sqlite3.Connection, rows: Rows = ROWS) -> None:
     for note in connection.execute("SELECT key, value, checksum FROM about"):
         _check(is_intact(note_checksum, note))
         last = int(note[1]) if note[0] == "last" else last
-    for table, columns, checksum_of in (
-        ("forgotten", "path, checksum", path_checksum), ("codes", rows.code, rows.code_checksum)
-    ):  # fmt: skip
-        for row in connection.execute(f"SELECT {columns} FROM {table}"):
+    tables: list[tuple[str, str, Callable[..., int]]] = [
+        ("forgotten", "path, checksum", path_checksum),
+        ("codes", rows.code, rows.code_checksum),
+        ("decisions", rows.decision, decision_checksum),
+    ]
+    for table, columns, checksum_of in tables:
+        for row in connection.execute(f"SELECT {columns} FROM {table}") if columns else ():
             _check(is_intact(checksum_of, row))
     labelled, n, highest = 0, 0, 0
     labels_of = lru_cache(4096)(lambda text: frozenset(json.loads(text)))

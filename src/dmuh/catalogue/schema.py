@@ -7,8 +7,17 @@ from zlib import crc32
 
 from dmuh.errors import FormatError
 
-APPLICATION, VERSION = 0x646D7568, 3  # "dmuh" in ASCII, so that other programs' files are refused
-SCHEMA = """
+APPLICATION, VERSION = 0x646D7568, 4  # "dmuh" in ASCII, so that other programs' files are refused
+DECISIONS = """CREATE TABLE decisions (
+  path BLOB NOT NULL,      -- of the image, whose id is another one when its file comes back
+  added INTEGER NOT NULL,
+  kind TEXT NOT NULL,      -- accept, skip or own
+  given TEXT NOT NULL,     -- JSON: the labels that the image had then
+  labels TEXT NOT NULL,    -- JSON: those that it shall have
+  checksum INTEGER NOT NULL,
+  PRIMARY KEY (path, added)
+) WITHOUT ROWID"""
+SCHEMA = f"""
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE images (
   id INTEGER PRIMARY KEY,
@@ -32,6 +41,7 @@ CREATE TABLE codes (
 CREATE INDEX by_contents ON codes (contents);
 CREATE TABLE labels (label TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (label, id)) WITHOUT ROWID;
 CREATE TABLE forgotten (path BLOB PRIMARY KEY, checksum INTEGER NOT NULL) WITHOUT ROWID;
+{DECISIONS};
 """  # codes stand apart, because all of them are read at every start
 
 
@@ -60,21 +70,28 @@ def path_checksum(path: bytes) -> int:
     return crc32(path)
 
 
+def decision_checksum(path: bytes, added: int, kind: str, given: str, labels: str) -> int:
+    """Return the checksum of a row of `decisions`."""
+    return crc32(path, crc32(f"{added:d}\0{kind}\0{given}\0{labels}\0".encode()))
+
+
 class Rows(NamedTuple):
     """The columns of `images` and `codes`, each with its checksum last, and what computes it from the others.
 
-    The fifth column of an image has its labels.
+    The fifth column of an image has its labels. `decision` has the columns of `decisions`, if there is such a table.
     """
 
     image: str
     image_checksum: Callable[..., int]
     code: str
     code_checksum: Callable[..., int]
+    decision: str = ""
 
 
 ROWS = Rows(
     "images.id, path, added, stamp, labels, metadata, uncertainty, images.checksum", image_checksum,
     "codes.id, code, levels, contents, codes.checksum", code_checksum,
+    "path, added, kind, given, labels, checksum",
 )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 Version 1 had no checksums. Versions 1 and 2 had a number per bit that was called its uncertainty and is no probability
 that the bit turns over; it is left out, and so is that of the image. Codes of then have no levels of sureness, and
-what copies of them in Milvus have is not enough for a soft search: a new copy is made.
+what copies of them in Milvus have is not enough for a soft search: a new copy is made. Version 3 had no decisions on
+labels; all else stays as it is.
 """
 
 import logging
@@ -12,6 +13,8 @@ from zlib import crc32
 from dmuh.catalogue.integrity import check_whole
 from dmuh.catalogue.schema import (
     APPLICATION,
+    DECISIONS,
+    ROWS,
     VERSION,
     Rows,
     check_structure,
@@ -59,8 +62,10 @@ def prepare(connection: sqlite3.Connection) -> bool:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    old = bool(tables) and application == APPLICATION and version in (1, 2)
-    if old:
+    old = bool(tables) and application == APPLICATION and version in (1, 2, 3)
+    if old and version == 3:
+        _add_decisions(connection)
+    elif old:
         _convert(connection, version)
     elif not tables:
         create_tables(connection)
@@ -69,6 +74,13 @@ def prepare(connection: sqlite3.Connection) -> bool:
         raise FormatError("it was not made by this version of dmuh")
     check_tables(connection)
     return old
+
+
+def _add_decisions(connection: sqlite3.Connection) -> None:
+    """Convert a file of version 3, once all of it is found to be as it was written."""
+    check_whole(connection, ROWS._replace(decision=""))
+    connection.execute(DECISIONS)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _convert(connection: sqlite3.Connection, version: int) -> None:
