@@ -268,17 +268,20 @@ def filled_cache(tmp_path, monkeypatch) -> Path:
     (rows / "rows.bin").write_bytes(bytes(3_000_000))
     for name in ("done.bin", ".lock", ".done.bin.dmuh-ab12cd34.bin"):
         (rows / name).touch()
+    networks = folder / "networks"
+    networks.mkdir()
+    (networks / "efficientnet-lite0-0.1.0.safetensors").write_bytes(bytes(1_000_000))
     monkeypatch.setenv("DMUH_CACHE", str(folder))
     return folder
 
 
 def test_the_cache_is_shown_and_cleared(filled_cache):
-    assert dmuh("cache").stdout == f"{filled_cache}: 3 MB\n"
+    assert dmuh("cache").stdout == f"{filled_cache}: 4 MB\n"
     shown = json.loads(dmuh("cache", "--json").stdout)
-    assert (shown["cache"], shown["files"], shown["cleared"]) == (str(filled_cache), 4, False)
+    assert (shown["cache"], shown["files"], shown["cleared"]) == (str(filled_cache), 5, False)
     assert len(list(filled_cache.rglob("rows.bin"))) == 1
     assert "removed" in dmuh("cache", "--clear").stdout
-    assert not (filled_cache / "activations").exists()
+    assert list(filled_cache.iterdir()) == []
     assert dmuh("cache").stdout == f"{filled_cache}: 0 MB\n"
     dmuh("cache", "--clear")
 
@@ -286,7 +289,7 @@ def test_the_cache_is_shown_and_cleared(filled_cache):
 def test_clearing_the_cache_leaves_what_is_not_dmuhs(filled_cache):
     digest = "0123456789abcdef01234567"
     names = ["thesis.tex", "activations/thesis.tex", "activations/papers/rows.bin", f"activations/{digest}/notes.txt",
-             f"activations/{digest}/plain/mine.bin", f"activations/{digest}/others/rows.bin"]  # fmt: skip
+             f"activations/{digest}/plain/mine.bin", f"activations/{digest}/others/rows.bin", "networks/mine.safetensors"]  # fmt: skip
     for name in names:
         (filled_cache / name).parent.mkdir(parents=True, exist_ok=True)
         (filled_cache / name).write_text("years of work")

@@ -16,7 +16,7 @@ paths.py             paths below one folder, and names that are not UTF-8
 from dmuh.catalogue.catalogue import ORDERS, Catalogue, Entry, Row
 from dmuh.catalogue.decisions import Decision
 from dmuh.catalogue.from_collection import import_collection
-from dmuh.catalogue.from_folder import add_images, check_folder, remove_outdated
+from dmuh.catalogue.from_folder import add_images, remove_outdated
 from dmuh.catalogue.state_folder import StateFolder
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Row",
     "StateFolder",
     "add_images",
-    "check_folder",
     "import_collection",
     "remove_outdated",
 ]

@@ -3,36 +3,20 @@
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from dmuh.catalogue.catalogue import Catalogue, Entry
-from dmuh.catalogue.paths import as_path, as_text, displayed, inside_of
+from dmuh.catalogue.paths import as_path, as_text, displayed
 from dmuh.encoder import Hasher
 from dmuh.encoder.calibration import DEFAULT_SURE
 from dmuh.errors import DataError
-from dmuh.images import Reading, ignored_note, look_through
+from dmuh.images import FolderImage, Reading, check_folder, folder_images
 
 log = logging.getLogger(__name__)
 
 FROM_FOLDER = "folder"  # the note `source` of such a catalogue; that of an index has the checksum of its codes there
 _PART = 4096  # images that are encoded and kept together: what an interruption costs at most
 _MANY = 10  # images of which some should be found again in the same folder
-
-
-@dataclass(frozen=True)
-class FolderImage:
-    """An image file of a folder: its path below it, and when it was changed, in nanoseconds."""
-
-    path: Path
-    stamp: int
-
-
-def check_folder(root: Path) -> None:
-    """Raise if there is no such folder."""
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
 
 
 def remove_outdated(catalogue: Catalogue, root: Path) -> list[FolderImage]:
@@ -44,7 +28,7 @@ def remove_outdated(catalogue: Catalogue, root: Path) -> list[FolderImage]:
     check_folder(root)
     if catalogue.about("source") not in (None, FROM_FOLDER):
         raise DataError(f"{catalogue.file} is of an index, not of a folder: give --index, or another --state")
-    found, listed = _image_files(root), catalogue.files()
+    found, listed = {str(image.path): image for image in folder_images(root)}, catalogue.files()
     before, now = catalogue.about("folder"), as_text(Path(os.path.realpath(root)))
     if not found.keys() & listed.keys() and len(listed) >= (_MANY if before in (None, now) else 1):
         raise DataError(
@@ -60,22 +44,6 @@ def remove_outdated(catalogue: Catalogue, root: Path) -> list[FolderImage]:
                 catalogue.remove(id_, forget=False)
     present = catalogue.files().keys() | catalogue.forgotten()
     return [image for name, image in found.items() if name not in present]
-
-
-def _image_files(root: Path) -> dict[str, FolderImage]:
-    """Return the image files of a folder, by path; links out of it, and files that are gone again, are left out."""
-    folder, inside = look_through(root), inside_of(root)
-    if folder.ignored:
-        log.warning("%s: %s", root, ignored_note(folder.ignored))
-    paths = [path for path in folder.paths if inside(path)]
-    if len(paths) < len(folder.paths):
-        log.warning("%s links lead out of %s and are passed over", f"{len(folder.paths) - len(paths):,}", root)
-    found = {}
-    for path in paths:
-        below = path.relative_to(root)
-        with suppress(OSError):
-            found[str(below)] = FolderImage(below, path.stat().st_mtime_ns)
-    return found
 
 
 def add_images(

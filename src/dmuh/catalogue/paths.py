@@ -4,28 +4,16 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 from dmuh.collection import Collection, Item
 from dmuh.errors import DataError
+from dmuh.images import inside_of
 
 log = logging.getLogger(__name__)
 
 _NO_TEXT = re.compile("[\ud800-\udfff]")  # stands for a byte that is not UTF-8 (os.fsdecode)
 _SHOWN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
-
-
-def inside_of(root: Path) -> Callable[[Path], bool]:
-    """Return a function that tells whether a file lies below a folder, links followed."""
-    folder, real_parent = os.path.realpath(root), cache(os.path.realpath)  # few folders have many files
-
-    def inside(path: Path) -> bool:
-        file = Path(real_parent(path.parent), path.name)
-        return (Path(os.path.realpath(file)) if file.is_symlink() else file).is_relative_to(folder)
-
-    return inside
 
 
 def locate(collection: Collection, items: dict[int, Item]) -> tuple[Path, dict[int, str]]:

@@ -215,11 +215,11 @@ def _service(
     metrics: "ServiceMetrics",
 ) -> "Iterator[Service]":
     """Yield the service over a folder of images, or over an index, that is searched in memory or by an engine."""
-    from dmuh.catalogue import StateFolder, add_images, check_folder, import_collection, remove_outdated
+    from dmuh.catalogue import StateFolder, add_images, import_collection, remove_outdated
     from dmuh.collection import Collection
     from dmuh.encoder import Hasher
     from dmuh.files import locked
-    from dmuh.images import Reading
+    from dmuh.images import Reading, check_folder
     from dmuh.server.milvus_mirror import MilvusMirror
     from dmuh.server.service import Service
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from dmuh.datasets.base import Dataset, multi_hot
 from dmuh.errors import DataError
-from dmuh.images import SUFFIXES, ImageFolder, ignored_note, look_through
+from dmuh.images import SUFFIXES, ImageFolder, check_folder, ignored_note, look_through
 
 
 def load_folder(root: Path, class_folder: Literal["top", "own"] = "top") -> Dataset:
@@ -82,8 +82,7 @@ def _text(name: str) -> str:
 
 
 def _images_below(root: Path) -> ImageFolder:
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
+    check_folder(root)
     folder = look_through(root)
     if not folder.paths:
         others = "".join(f"; {note}" for note in _notes(folder.ignored))

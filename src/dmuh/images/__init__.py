@@ -6,7 +6,17 @@ uint8, the network normalises them itself.
 """
 
 from dmuh.images.augment import AUGMENTS, Augment, Preprocess
-from dmuh.images.folder import SUFFIXES, ImageFolder, find_images, ignored_note, look_through
+from dmuh.images.folder import (
+    SUFFIXES,
+    FolderImage,
+    ImageFolder,
+    check_folder,
+    find_images,
+    folder_images,
+    ignored_note,
+    inside_of,
+    look_through,
+)
 from dmuh.images.pixels import FORMATS, ImageLike, Images, Pixels, name_of, read_pixels, upright
 from dmuh.images.reader import Batch, ImageReader
 from dmuh.images.reading import BadImages, OnBadImage, Reading
@@ -18,6 +28,7 @@ __all__ = [
     "Augment",
     "BadImages",
     "Batch",
+    "FolderImage",
     "ImageFolder",
     "ImageLike",
     "ImageReader",
@@ -26,8 +37,11 @@ __all__ = [
     "Pixels",
     "Preprocess",
     "Reading",
+    "check_folder",
     "find_images",
+    "folder_images",
     "ignored_note",
+    "inside_of",
     "look_through",
     "name_of",
     "read_pixels",

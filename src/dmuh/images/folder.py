@@ -1,11 +1,17 @@
 """The image files below a folder, and what other files lie there."""
 
+import logging
 import os
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from dmuh.errors import DataError
+
+log = logging.getLogger(__name__)
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 _NOT_COUNTED = {"thumbs.db", "ehthumbs.db", "desktop.ini"}  # what Windows leaves in folders of images
@@ -18,6 +24,15 @@ class ImageFolder:
 
     paths: list[Path]
     ignored: Counter[str]
+
+
+@dataclass(frozen=True)
+class FolderImage:
+    """An image file of a folder: its path below it, when it was changed, in nanoseconds, and its bytes."""
+
+    path: Path
+    stamp: int
+    size: int
 
 
 def look_through(root: Path) -> ImageFolder:
@@ -57,6 +72,43 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 def find_images(root: Path) -> list[Path]:
     """Return the image files below a folder, ordered by path, as `look_through` finds them."""
     return look_through(root).paths
+
+
+def check_folder(root: Path) -> None:
+    """Raise if there is no such folder."""
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder" if root.exists() else f"the folder {root} does not exist")
+
+
+def folder_images(root: Path) -> list[FolderImage]:
+    """Return the image files below a folder, ordered by path, with what tells whether one was changed.
+
+    Links that lead out of the folder, and files that are gone again, are left out. What is left out is logged.
+    """
+    check_folder(root)
+    folder, inside = look_through(root), inside_of(root)
+    if folder.ignored:
+        log.warning("%s: %s", root, ignored_note(folder.ignored))
+    paths = [path for path in folder.paths if inside(path)]
+    if len(paths) < len(folder.paths):
+        log.warning("%s links lead out of %s and are passed over", f"{len(folder.paths) - len(paths):,}", root)
+    found = []
+    for path in paths:
+        with suppress(OSError):
+            about = path.stat()
+            found.append(FolderImage(path.relative_to(root), about.st_mtime_ns, about.st_size))
+    return found
+
+
+def inside_of(root: Path) -> Callable[[Path], bool]:
+    """Return a function that tells whether a file lies below a folder, links followed."""
+    folder, real_parent = os.path.realpath(root), cache(os.path.realpath)  # few folders have many files
+
+    def inside(path: Path) -> bool:
+        file = Path(real_parent(path.parent), path.name)
+        return (Path(os.path.realpath(file)) if file.is_symlink() else file).is_relative_to(folder)
+
+    return inside
 
 
 def ignored_note(ignored: Counter[str]) -> str:
