@@ -289,7 +289,8 @@ def test_the_cache_is_shown_and_cleared(filled_cache):
 def test_clearing_the_cache_leaves_what_is_not_dmuhs(filled_cache):
     digest = "0123456789abcdef01234567"
     names = ["thesis.tex", "activations/thesis.tex", "activations/papers/rows.bin", f"activations/{digest}/notes.txt",
-             f"activations/{digest}/plain/mine.bin", f"activations/{digest}/others/rows.bin", "networks/mine.safetensors"]  # fmt: skip
+             f"activations/{digest}/plain/mine.bin", f"activations/{digest}/others/rows.bin",
+             "networks/mine.safetensors"]  # fmt: skip
     for name in names:
         (filled_cache / name).parent.mkdir(parents=True, exist_ok=True)
         (filled_cache / name).write_text("years of work")

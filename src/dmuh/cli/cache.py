@@ -23,8 +23,8 @@ def cache(
 
     Example: dmuh cache --clear
 
-    They are computed again when they are needed. The environment variable DMUH_CACHE names another folder. Features that
-    dmuh open computed are beside the images instead, in a folder .dmuh.
+    They are computed again when they are needed. The environment variable DMUH_CACHE names another folder. Features
+    that dmuh open computed are beside the images instead, in a folder .dmuh.
     """
     from dmuh.machine import cache_folder
 
