@@ -6,14 +6,17 @@ import torch
 from torch import nn
 
 from dmuh import Codes, Dataset, Hasher, one_hot
+from dmuh.backbones import create_backbone
 from dmuh.encoder.calibration import Calibration
 from dmuh.errors import ConfigError
 from dmuh.methods import configure
-from dmuh.network import TorchNetwork, load_networks
+from dmuh.network import HashNetwork, Margin, MomentumCopy, TorchNetwork, load_networks
 from dmuh.network.heads import KernelHead
 from dmuh.trainer import train
-from dmuh.trainer.head import Anchored, anchored
+from dmuh.trainer.head import Anchored, anchor
 from dmuh.trainer.inputs import CachedInputs
+from dmuh.trainer.measuring import compute_outputs
+from dmuh.trainer.similarities import Similarities
 
 
 @pytest.fixture
@@ -169,10 +172,64 @@ def test_codes_of_a_linear_head_are_those_of_its_network(vectors, tmp_path):
 
 
 def test_a_fit_is_taken_again_for_the_same_features_and_no_others():
-    features = torch.randn(30, 5, generator=torch.Generator().manual_seed(0))
-    first = anchored(features, 8)
-    assert anchored(features.clone(), 8) is first
-    for other, n in ((features, 7), (features + 1e-3, 8), (features[:29], 8)):
-        again = anchored(other, n)
-        assert again is not first
-        assert torch.equal(again.matrix, Anchored.fit(other, n).matrix)
+    rows = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
+    cpu, none, train = torch.device("cpu"), np.empty(0, np.int64), np.arange(0, 40, 2)
+    first, vectors = anchor(CachedInputs(rows, None, cpu, none), train, 8)
+    (batch,) = vectors.batches([np.arange(40)])
+    torch.testing.assert_close(batch.activations, first(torch.from_numpy(rows)), atol=1e-5, rtol=1e-5)
+    again, kept = anchor(CachedInputs(rows.copy(), None, cpu, none.copy()), train.copy(), 8)
+    assert again is first
+    assert kept is vectors
+    for other, rest, some, n in (
+        (rows + 1e-3, None, train, 8),
+        (rows, None, train, 7),
+        (rows, None, train[1:], 8),
+        (rows, rows + 1, train, 8),
+    ):
+        again, kept = anchor(CachedInputs(other, rest, cpu, none), some, n)
+        assert kept is not vectors
+        assert torch.equal(again.matrix, Anchored.fit(torch.from_numpy(other[some]), n).matrix)
+        anchor(CachedInputs(rows, None, cpu, none), train, 8)
+
+
+def kernel_network(rows, n_bits=4, seed=0):
+    """A network with a kernel head on vectors, its first rows the anchors, its last layer by the seed."""
+    network = HashNetwork(create_backbone(f"features:{rows.shape[1]}"), n_bits, "all")
+    head = KernelHead(rows.shape[1], n_bits, 6)
+    head.place_anchors(torch.from_numpy(rows[:6]))
+    generator = torch.Generator().manual_seed(seed)
+    head.weight.copy_(torch.randn(6, n_bits, generator=generator))
+    head.bias.copy_(torch.randn(n_bits, generator=generator))
+    network.hash_layer = head
+    return network
+
+
+def test_similarities_are_computed_once_for_networks_with_the_same_anchors():
+    rows = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
+    inputs = CachedInputs(rows, None, torch.device("cpu"), np.empty(0, np.int64), name="rows")
+    positions, similarities, below = np.arange(3, 30), Similarities(), []
+    for network in (kernel_network(rows), kernel_network(rows, 7, seed=1), kernel_network(rows[::-1].copy())):
+        last, kept = similarities.below(network, Margin(), inputs, positions)
+        below.append(kept)
+        found = compute_outputs(last, Margin(), kept, positions[2:])
+        whole = compute_outputs(network, Margin(), inputs, positions[2:])
+        np.testing.assert_array_equal(found.positions, whole.positions)
+        np.testing.assert_allclose(found.outputs, whole.outputs, atol=1e-5)
+        np.testing.assert_allclose(found.uncertainty, whole.uncertainty, atol=1e-5)
+    assert below[0] is below[1]
+    assert below[1] is not below[2]
+
+
+def test_similarities_of_other_images_are_computed_anew_and_other_heads_left_alone():
+    rows = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
+    cpu, none, similarities = torch.device("cpu"), np.empty(0, np.int64), Similarities()
+    network, positions = kernel_network(rows), np.arange(30)
+    for name in ("rows", "others"):
+        shifted = rows + (name == "others")
+        _, kept = similarities.below(network, Margin(), CachedInputs(shifted, None, cpu, none, name=name), positions)
+        (batch,) = kept.batches([positions])
+        torch.testing.assert_close(batch.activations, network.hash_layer.similarities(torch.from_numpy(shifted)))
+    inputs = CachedInputs(rows, None, cpu, none, name="rows")
+    linear = HashNetwork(create_backbone("features:5"), 4, "all")
+    for other, source in ((linear, Margin()), (network, MomentumCopy(network, 0.5))):
+        assert similarities.below(other, source, inputs, positions) == (other, inputs)

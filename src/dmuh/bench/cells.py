@@ -19,9 +19,11 @@ from dmuh.machine import give_freed_memory_back
 from dmuh.runs import Run
 from dmuh.trainer import train
 from dmuh.trainer.evaluation import evaluate_run
+from dmuh.trainer.similarities import Similarities
 
 SUMMARY = "cell.json"
 _KIND = "dmuh cell"
+_similarities = Similarities()  # go from one run of this process to the next
 
 
 def run_cell(cell: Cell, folder: Path, threads: int) -> None:
@@ -36,7 +38,7 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> None:
     summary: dict[str, Any] = {}
     try:
         train(cell.config, folder, dataset=data, resume=True, progress=False)
-        measured = evaluate_run(run, data)
+        measured = evaluate_run(run, data, similarities=_similarities)
         summary |= {
             "map": measured.metrics.map,
             "precision_within_radius": measured.metrics.precision_within_radius,

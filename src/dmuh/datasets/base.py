@@ -137,6 +137,10 @@ class Dataset:
         >>> dmuh.load_dataset("folder", photos).fingerprint() == dmuh.load_dataset("images", photos).fingerprint()
         False
         """
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256(repr((self.classes, self.labels.shape)).encode())
         digest.update(np.ascontiguousarray(self.labels).data)
         if isinstance(self.images, np.ndarray):
@@ -165,7 +169,7 @@ class Dataset:
         )
         if not paths or not all(isinstance(path, str | Path) for path in paths):
             return ImageFiles()
-        files = [Path(cast(str, path)) for path in paths]
+        files = [_as_path(cast(str, path)) for path in paths]
         contents = [
             hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
             for file in files[:: -(-len(files) // _SAMPLED)]
@@ -185,16 +189,22 @@ class Dataset:
             return digest.hexdigest()
         for image in self.images:
             if isinstance(image, str | Path):
-                digest.update(os.fsencode(Path(image).absolute()) + repr(_size_and_time(Path(image))).encode() + b"\0")
+                file = _as_path(image)
+                digest.update(os.fsencode(file.absolute()) + repr(_size_and_time(file)).encode() + b"\0")
             else:
                 digest.update(image if isinstance(image, bytes) else np.asarray(image).tobytes())
         return digest.hexdigest()
 
 
+def _as_path(image: str | Path) -> Path:
+    """Return the path of an image's file; to make one of a path anew takes longer than to look at the file."""
+    return image if isinstance(image, Path) else Path(image)
+
+
 def _size_and_time(file: Path) -> tuple[int, int]:
     """Return the size of a file and when it was changed, or zeros where there is none."""
     try:
-        about = file.stat()
+        about = os.stat(file)  # noqa: PTH116 (quicker than by Path)
     except OSError:
         return 0, 0
     return about.st_size, about.st_mtime_ns

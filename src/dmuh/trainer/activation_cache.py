@@ -51,7 +51,8 @@ class ActivationCache:
         for content in _identity(network):
             digest.update(content)
             part.update(content)
-        self._folder = cache_folder() / "activations" / digest.hexdigest()[:24]
+        self.name = digest.hexdigest()[:24]  # of these images and this frozen part
+        self._folder = cache_folder() / "activations" / self.name
         self._part = part.hexdigest()  # which frozen part it is, whatever the images
         self._runner: OnnxNetwork | None = None
 

@@ -155,7 +155,9 @@ def _match(codes: Codes, similar: Floats) -> Curve:
     """Return the probability that two images share a label as a curve of their distance."""
     apart = ~np.eye(len(codes), dtype=bool)
     distances = _distances(codes)[apart]
-    fit = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(distances, similar[apart])
+    values, of, counts = np.unique(distances, return_inverse=True, return_counts=True)  # there are few different ones
+    share = np.bincount(of, similar[apart]) / counts
+    fit = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(values, share, sample_weight=counts)
     at = np.unique(np.quantile(distances, _RANKS))
     return Curve(at, np.clip(fit.predict(at), _NEVER, 1 - _NEVER))
 

@@ -21,6 +21,7 @@ from dmuh.protocols import Positions, Split, protocol_of
 from dmuh.runs import Run, open_run
 from dmuh.trainer.inputs import open_inputs
 from dmuh.trainer.measuring import compute_outputs
+from dmuh.trainer.similarities import Similarities
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +48,14 @@ def evaluate_run(
     dataset: Dataset,
     *,
     count: Counting = uncounted,
+    similarities: Similarities | None = None,
     **rules: Any,
 ) -> Evaluation:
     """Measure a finished run on its test queries.
 
     The codes are computed once and kept in the run folder, and so are the figures by the rules of its protocol. `rules`
-    are those of `evaluate`. `count` shows how far the computing is.
+    are those of `evaluate`. `count` shows how far the computing is. Who measures many runs gives `similarities`, which
+    go from one to the next.
     """
     if not dataset.classes:
         raise DataError("these images have no labels, so there is nothing to measure")
@@ -60,7 +63,7 @@ def evaluate_run(
     custom = bool(rules)
     rules = {"topk": protocol_of(config.protocol, config.data.dataset).topk, "ranking": "hamming", **rules}
     saved, calibration = _saved_codes(run), Calibration.of_card(run.load_model().metadata)
-    query, database = saved or _computed_codes(run, config, dataset, split, count)
+    query, database = saved or _computed_codes(run, config, dataset, split, count, similarities or Similarities())
     if saved is None:
         run.save_codes(query, calibration.kept(database, DEFAULT_SURE))
     labels = dataset.labels[query.ids], dataset.labels[database.ids]
@@ -94,13 +97,17 @@ def _soft(
     }
 
 
-def _computed_codes(run: Run, config: Config, dataset: Dataset, split: Split, count: Counting) -> tuple[Codes, Codes]:
+def _computed_codes(
+    run: Run, config: Config, dataset: Dataset, split: Split, count: Counting, similarities: Similarities
+) -> tuple[Codes, Codes]:
     """Encode the test images: codes of the queries and of the database, with their exact uncertainty."""
     if not run.same_images(dataset, split):
         log.warning("%s was trained on other image files of these names", run.path)
-    encode = _encode_features if config.network.freeze == "all" else _encode_images
     reading = Reading.by(config, count)
-    codes = encode(run, config, dataset, split, reading)
+    if config.network.freeze == "all":
+        codes = _encode_features(run, config, dataset, split, reading, similarities)
+    else:
+        codes = _encode_images(run, config, dataset, split, reading)
     if len(reading.bad):
         log.warning(reading.bad.summary())
     return codes
@@ -127,18 +134,22 @@ def _encode_images(run: Run, config: Config, dataset: Dataset, split: Split, rea
     return encode(split.query), encode(split.database)
 
 
-def _encode_features(run: Run, config: Config, dataset: Dataset, split: Split, reading: Reading) -> tuple[Codes, Codes]:
+def _encode_features(
+    run: Run, config: Config, dataset: Dataset, split: Split, reading: Reading, similarities: Similarities
+) -> tuple[Codes, Codes]:
     """Encode the test images by the features of their frozen backbone, which are cached for the next run."""
     model = run.load_model()
     network, source = load_networks(model, choose_device(config.training.device))
+    tested = np.union1d(split.query, split.database)
     with open_inputs(
         network,
         dataset,
-        np.union1d(split.query, split.database),
+        tested,
         keep=True,
         mirrored=split.query[:0],
         reading=reading,
     ) as inputs:
-        query, database = (compute_outputs(network, source, inputs, part) for part in (split.query, split.database))
+        last, below = similarities.below(network, source, inputs, tested)
+        query, database = (compute_outputs(last, source, below, part) for part in (split.query, split.database))
     calibration = Calibration.of_card(model.metadata)
     return query.codes(calibration), database.codes(calibration)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dmuh.backbones import create_backbone
 from dmuh.network import HashNetwork, MomentumCopy, calibrate_hash_layer
 from dmuh.network.heads import KernelHead
-from dmuh.protocols import Split
+from dmuh.protocols import Positions, Split
 from dmuh.trainer.inputs import CachedInputs
 from dmuh.trainer.measuring import spread
 
@@ -34,15 +34,17 @@ class Anchored:
         n_anchors = min(n_anchors, len(features))
         kernel = KernelHead(features.shape[1], 0, n_anchors).to(features.device)
         kernel.place_anchors(features[torch.linspace(0, len(features) - 1, n_anchors).long()])
-        similar = kernel.similarities(features).double()
+        similar = kernel.similarities(features)
         mean = similar.mean(dim=0)
         centred = similar - mean
-        covariance = centred.T @ centred / len(centred)
+        covariance = (centred.T @ centred).double() / len(centred)
         ridge = _RIDGE * covariance.diagonal().mean()
-        factor = torch.linalg.cholesky(covariance + ridge * torch.eye(n_anchors, device=features.device))
-        matrix = torch.linalg.inv(factor).T
-        scale = (centred @ matrix).std()
-        return cls(kernel, mean.float(), (matrix / scale).float())
+        one = torch.eye(n_anchors, dtype=torch.float64, device=features.device)
+        factor = torch.linalg.cholesky(covariance + ridge * one)
+        matrix = torch.linalg.solve_triangular(factor, one, upper=False).T
+        # the mean variance of the vectors is tr(C·(C + ridge)⁻¹) / n_anchors, and tr((C + ridge)⁻¹) is ‖matrix‖²
+        variance = 1 - ridge * (matrix**2).mean() * n_anchors
+        return cls(kernel, mean, (matrix / variance.sqrt()).float())
 
     def __call__(self, features: Tensor) -> Tensor:
         """Compute the vectors (B, n_anchors) of features (B, n_features)."""
@@ -59,15 +61,32 @@ class Anchored:
         return head
 
 
-_last: list[tuple[Tensor, int, Anchored]] = []
+@dataclass(frozen=True)
+class _Anchoring:
+    """What anchors among the training images at `train` made of the features."""
+
+    features: CachedInputs
+    train: Positions
+    n_anchors: int
+    anchored: Anchored
+    vectors: CachedInputs
 
 
-def anchored(features: Tensor, n_anchors: int) -> Anchored:
-    """Return `Anchored.fit`, or what it gave last: it takes seconds, and a bench has many runs on one split."""
-    if not (_last and _last[0][1] == n_anchors and _last[0][0].device == features.device
-            and torch.equal(_last[0][0], features)):  # fmt: skip
-        _last[:] = [(features, n_anchors, Anchored.fit(features, n_anchors))]
-    return _last[0][2]
+_last: list[_Anchoring] = []
+
+
+def anchor(features: CachedInputs, train: Positions, n_anchors: int) -> tuple[Anchored, CachedInputs]:
+    """Return `Anchored.fit` of the training images' features and the vectors of all features.
+
+    Or what it gave last: it takes seconds, and a bench has many runs on one split.
+    """
+    last = _last[0] if _last else None
+    if not (last and last.n_anchors == n_anchors and np.array_equal(last.train, train) and last.features == features):
+        _last.clear()
+        anchored = Anchored.fit(next(iter(features.batches([train]))).activations, n_anchors)
+        last = _Anchoring(features, train, n_anchors, anchored, features.mapped(anchored))
+        _last[:] = [last]
+    return last.anchored, last.vectors
 
 
 class FrozenNetwork:
@@ -82,9 +101,7 @@ class FrozenNetwork:
         self.inputs = inputs.mapped(network.head_inputs, positions)
         width = network.backbone.n_features
         if kernel:
-            features = next(iter(self.inputs.batches([split.train]))).activations
-            self._anchored = anchored(features, kernel)
-            self.inputs = inputs.mapped(lambda rows: self._vectors(rows), positions)
+            self._anchored, self.inputs = anchor(self.inputs, split.train, kernel)
             width = len(self._anchored.mean)
         vectors = create_backbone(f"features:{width}")
         self.head = HashNetwork(vectors, network.n_bits, "all", dropout=network.dropout).to(network.device)
@@ -98,10 +115,6 @@ class FrozenNetwork:
     def n_anchors(self) -> int:
         """Training images that features are compared with: as many as there are, where fewer than the setting."""
         return 0 if self._anchored is None else len(self._anchored.mean)
-
-    def _vectors(self, rows: Tensor) -> Tensor:
-        assert self._anchored is not None
-        return self._anchored(self._network.head_inputs(rows))
 
     @torch.no_grad()
     def finish(self, copy: MomentumCopy | None) -> MomentumCopy | None:

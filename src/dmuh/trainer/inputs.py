@@ -66,11 +66,13 @@ class CachedInputs:
         device: torch.device,
         bad: Positions,
         of: Positions | None = None,
+        name: str = "",
     ) -> None:
         self._rows = rows
         self._mirrored = mirrored
         self._device = device
         self._bad = bad  # images that could not be read
+        self.name = name  # tells these rows from all others; empty where nobody gave one
         self._of = of  # the positions whose rows these are, rising; None where all images have a row
 
     def batches(
@@ -99,17 +101,31 @@ class CachedInputs:
                 rows[flip] = self._mirrored[where[flip]]
             yield InputBatch(positions, to_device(rows, self._device))
 
+    def __eq__(self, other: object) -> bool:
+        """Whether these give the same rows for the same images."""
+        if not isinstance(other, CachedInputs) or self._device != other._device:
+            return False
+        pairs = [(getattr(self, name), getattr(other, name)) for name in ("_rows", "_mirrored", "_bad", "_of")]
+        return all(a is b or (a is not None and b is not None and np.array_equal(a, b)) for a, b in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
     @torch.inference_mode()
-    def mapped(self, change: Callable[[Tensor], Tensor], positions: Positions) -> "CachedInputs":
-        """Return the inputs of the images at `positions`, in rising order, after `change` was applied to each once."""
-        readable = positions[~np.isin(positions, self._bad)]
-        batches = [readable[n : n + _MAPPED] for n in range(0, len(readable), _MAPPED)]
+    def mapped(self, change: Callable[[Tensor], Tensor], positions: Positions | None = None) -> "CachedInputs":
+        """Return the inputs of the images at `positions`, in rising order, after `change` was applied to each once.
+
+        Without `positions` these are all images that have a row.
+        """
+        known = np.arange(len(self._rows)) if self._of is None else self._of
+        wanted = known if positions is None else positions
+        readable = wanted[~np.isin(wanted, self._bad)]
+        where = readable if self._of is None else np.searchsorted(self._of, readable)
+        batches = [where[n : n + _MAPPED] for n in range(0, len(where), _MAPPED)]
 
         def changed(rows: NDArray[np.float32]) -> NDArray[np.float32]:
             parts = [change(to_device(rows[batch], self._device)).float().cpu().numpy() for batch in batches]
             return np.concatenate(parts)
 
-        assert self._of is None, "inputs are mapped once"
         mirrored = None if self._mirrored is None else changed(self._mirrored)
         return CachedInputs(changed(self._rows), mirrored, self._device, self._bad, readable)
 
@@ -149,4 +165,5 @@ def open_inputs(
         mirrored_rows, bad_mirrored = None, positions[:0]
         if len(mirrored):
             mirrored_rows, bad_mirrored = cache.rows(mirrored, reader, mirror=True, count=reading.progress)
-        yield CachedInputs(rows, mirrored_rows, network.device, np.union1d(bad_plain, bad_mirrored))
+        bad = np.union1d(bad_plain, bad_mirrored)
+        yield CachedInputs(rows, mirrored_rows, network.device, bad, name=cache.name)
