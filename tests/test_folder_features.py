@@ -15,7 +15,7 @@ from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import DataError, ImageError, MissingExtraError
 from dmuh.features import FeatureNetwork, folder_features, imagenet_network, store
 from dmuh.features import folder as module
-from dmuh.images import Preprocess, Reading, read_pixels
+from dmuh.images import Preprocess, Reading, read_pixels, small_greys
 from tiny import noise, tiny
 
 
@@ -72,6 +72,8 @@ def test_features_are_what_the_network_gives_each_image(folder, network):
     ]  # fmt: skip
     pixels = np.stack([read_pixels(folder / path, network.preprocess) for path in found.paths])
     np.testing.assert_array_equal(found.activations, network.runner.run(pixels)["activations"])
+    np.testing.assert_array_equal(found.greys, small_greys(pixels))
+    np.testing.assert_array_equal(folder_features(folder, network=network).greys, found.greys)
     np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(found.vectors * np.linalg.norm(found.activations, axis=1)[:, None], found.activations)
     about = [(folder / path).stat() for path in found.paths]

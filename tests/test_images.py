@@ -28,6 +28,7 @@ from dmuh.images import (
     ignored_note,
     look_through,
     read_pixels,
+    small_greys,
 )
 from dmuh.images.augment import Colours, draw_changes, recoloured
 from dmuh.methods import configure
@@ -727,3 +728,13 @@ def test_ignored_files_are_counted_in_one_sentence(ignored, wanted):
 def test_a_folder_that_cannot_be_looked_through_is_a_sentence(tmp_path):
     with pytest.raises(DataError, match=r"cannot look through .*gone: No such file or directory"):
         find_images(tmp_path / "gone")
+
+
+def test_small_greys_are_the_mean_of_each_tile():
+    pixels = np.zeros((1, 64, 64, 3), np.uint8)
+    pixels[0, :2, 2:4] = 200
+    pixels[0, 63, 63] = (100, 100, 100)
+    grey = small_greys(pixels)
+    expected = np.zeros((1, 32, 32), np.uint8)
+    expected[0, 0, 1], expected[0, 31, 31] = 200, 25
+    np.testing.assert_array_equal(grey, expected)

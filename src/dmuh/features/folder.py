@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dmuh.errors import DataError, ImageError
 from dmuh.features.network import FeatureNetwork, imagenet_network
 from dmuh.features.store import Computed, FeatureStore
-from dmuh.images import SUFFIXES, BadImages, FolderImage, ImageReader, Reading, folder_images
+from dmuh.images import GREY_SIDE, SUFFIXES, BadImages, FolderImage, ImageReader, Reading, folder_images, small_greys
 
 _BATCH = 64
 _PART = 512  # images that are kept together: what an interruption costs at most
@@ -25,6 +25,7 @@ class FolderFeatures:
     root         the folder
     paths        n paths below it; names need not be UTF-8
     activations  float32 (n, n_features) as the network gave them
+    greys        uint8 (n, 32, 32): small grey pictures of the images
     stamps       int64 (n,): when each file was changed, in nanoseconds
     sizes        int64 (n,): its bytes
     """
@@ -32,6 +33,7 @@ class FolderFeatures:
     root: Path
     paths: list[Path]
     activations: NDArray[np.float32]
+    greys: NDArray[np.uint8]
     stamps: NDArray[np.int64]
     sizes: NDArray[np.int64]
 
@@ -79,7 +81,7 @@ def folder_features(
         raise DataError(f"none of the {len(images):,} images below {folder} can be read; {first}")
     numbers = np.array([(image.stamp, image.size) for image in readable], np.int64)
     return FolderFeatures(
-        folder, [image.path for image in readable], store.features(readable), numbers[:, 0], numbers[:, 1]
+        folder, [image.path for image in readable], *store.arrays(readable), numbers[:, 0], numbers[:, 1]
     )
 
 
@@ -97,16 +99,20 @@ def _compute(
         read = reader.batches(batches)
         for part in parts:
             features = np.zeros((len(part), network.n_features), np.float32)
+            greys = np.zeros((len(part), GREY_SIDE, GREY_SIDE), np.uint8)
             for first in range(0, len(part), _BATCH):
                 batch = next(read)
                 if len(batch.positions):
-                    features[batch.positions - part[0]] = network.runner.run(batch.pixels)["activations"]
+                    rows = batch.positions - part[0]
+                    features[rows] = network.runner.run(batch.pixels)["activations"]
+                    greys[rows] = small_greys(batch.pixels)
                 advance(len(part[first : first + _BATCH]))
             reasons = {n: own.bad.reasons.get(paths[n], "").removeprefix(f"{paths[n]}: ") for n in part}
             # one that may not be read, or is gone, is tried again: its file need not change for that
             kept = [n for n in part if not reasons[n] or os.access(paths[n], os.R_OK)]
             reading.bad.reasons.update({paths[n]: own.bad.reasons[paths[n]] for n in set(part) - set(kept)})
-            store.add([Computed(missing[n], reasons[n]) for n in kept], features[np.array(kept, int) - part[0]])
+            rows = np.array(kept, int) - part[0]
+            store.add([Computed(missing[n], reasons[n]) for n in kept], features[rows], greys[rows])
 
 
 def _reader(paths: list[str], network: FeatureNetwork, reading: Reading) -> ImageReader:

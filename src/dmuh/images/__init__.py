@@ -17,13 +17,24 @@ from dmuh.images.folder import (
     inside_of,
     look_through,
 )
-from dmuh.images.pixels import FORMATS, ImageLike, Images, Pixels, name_of, read_pixels, upright
+from dmuh.images.pixels import (
+    FORMATS,
+    GREY_SIDE,
+    ImageLike,
+    Images,
+    Pixels,
+    name_of,
+    read_pixels,
+    small_greys,
+    upright,
+)
 from dmuh.images.reader import Batch, ImageReader
 from dmuh.images.reading import BadImages, OnBadImage, Reading
 
 __all__ = [
     "AUGMENTS",
     "FORMATS",
+    "GREY_SIDE",
     "SUFFIXES",
     "Augment",
     "BadImages",
@@ -45,5 +56,6 @@ __all__ = [
     "look_through",
     "name_of",
     "read_pixels",
+    "small_greys",
     "upright",
 ]

@@ -21,6 +21,8 @@ Pixels = NDArray[np.uint8]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that would start another program
 
+GREY_SIDE = 32  # of the small grey picture of an image
+
 MAX_PIXELS = 89_000_000  # a larger image is refused: it would take half a gigabyte to decode
 # Pillow warns of large images on its own; here they are refused with a sentence instead.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -53,6 +55,15 @@ def read_pixels(
         square = recoloured(square, changes.colours)
     pixels = np.asarray(square)
     return pixels[:, ::-1] if changes.mirrored else pixels
+
+
+def small_greys(pixels: Pixels) -> Pixels:
+    """Return images (n, size, size, 3) as small grey pictures (n, 32, 32): enough to compare what is where in them."""
+    greys = np.empty((len(pixels), GREY_SIDE, GREY_SIDE), np.uint8)
+    for n, image in enumerate(pixels):
+        small = Image.fromarray(image).convert("L").resize((GREY_SIDE, GREY_SIDE), Image.Resampling.BOX)
+        greys[n] = np.asarray(small)
+    return greys
 
 
 def upright(image: ImageLike, wanted: int) -> Image.Image:
