@@ -49,7 +49,7 @@ def blocks(page: Path) -> list[Block]:
 
 @contextmanager
 def service(arguments: list[str]) -> Iterator[str]:
-    """Run `dmuh serve` on a free port; yields its address once it answers."""
+    """Run `dmuh serve` or `dmuh open` on a free port; yields its address once it answers."""
     command = [sys.executable, "-m", "dmuh.cli", *arguments, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -76,7 +76,7 @@ class Reader:
                     exec(compile(block.text, str(page), "exec"), names)
                     continue
                 for words in block.commands() if block.runs else []:
-                    if words[:2] == ["dmuh", "serve"]:
+                    if words[:2] in (["dmuh", "serve"], ["dmuh", "open"]):
                         services.close()
                         address = services.enter_context(service(words[1:]))
                     else:

@@ -14,7 +14,7 @@ import dmuh
 SOURCE = Path(dmuh.__file__).parent
 ORDER = ["errors", "machine", "progress", "workers", "files", "documents", "config", "codes", "index", "metrics",
          "images", "datasets", "protocols", "collection", "backbones", "network", "methods", "runs",
-         "encoder", "features", "trainer", "catalogue", "shards", "estimator", "bench", "report", "server",
+         "encoder", "features", "trainer", "catalogue", "opening", "shards", "estimator", "bench", "report", "server",
          "cli"]  # fmt: skip
 WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "trainer",
               "estimator", "bench"}  # fmt: skip

@@ -12,7 +12,7 @@ from dmuh.encoder.calibration import SURE, Calibration, Curve
 from dmuh.encoder.matching import match_of
 from dmuh.errors import ConfigError, FormatError
 from dmuh.index.soft import UNITS, pair_weights
-from dmuh.trainer.calibrating import _distances, _near, _share_a_label, _turned_over, calibrated
+from dmuh.trainer.calibrating import _distances, _turned_over, calibrated, near_by_angle, share_a_label
 
 N_BITS = 16
 
@@ -27,7 +27,7 @@ def drawn(n=600, n_classes=6, noise=1.0, seed=0):
 
 
 def by_margin(outputs, labels):
-    return calibrated(outputs, 1 / (1 + np.abs(outputs)), _share_a_label(labels), has_labels=True)
+    return calibrated(outputs, 1 / (1 + np.abs(outputs)), share_a_label(labels), has_labels=True)
 
 
 @given(n=st.integers(1, 7), seed=st.integers(0, 99))
@@ -87,11 +87,11 @@ def test_soft_ranking_by_what_was_found_is_better_than_hamming_distance():
     assert plain + 0.02 < soft < graded - 0.02
 
 
-def test_a_distance_says_how_likely_two_images_share_a_label():
+def test_a_distance_says_how_likely_two_imagesshare_a_label():
     outputs, labels, _ = drawn()
     found = by_margin(outputs[:300], labels[:300])
     results = {"outputs": outputs[300:], "uncertainty": 1 / (1 + np.abs(outputs[300:]))}
-    similar = _share_a_label(labels[300:])
+    similar = share_a_label(labels[300:])
     apart = ~np.eye(len(similar), dtype=bool)
     for sure, ranking in ((0, "soft"), (1, "soft"), (2, "soft"), (1, "hamming")):
         codes = found.codes(results, sure=sure)
@@ -126,10 +126,10 @@ def test_distances_are_those_of_the_definition(n_bits, sure, seed):
 def test_images_without_labels_are_similar_to_their_nearest():
     rng = np.random.default_rng(0)
     features = np.concatenate([rng.normal(5, 0.1, (12, 4)), rng.normal(-5, 0.1, (12, 4))]).astype(np.float32)
-    similar = _near(features)
+    similar = near_by_angle(features)
     assert similar.sum(axis=1).tolist() == [10] * 24
     assert similar[:12, 12:].sum() == similar[12:, :12].sum() == similar.trace() == 0
-    assert _near(features[:1]).tolist() == [[0]]
+    assert near_by_angle(features[:1]).tolist() == [[0]]
 
 
 def test_a_card_keeps_all_that_was_found():

@@ -75,6 +75,9 @@ COMMANDS = {
     "list": ("dmuh.config.describe", "give the same command again"),
     "warm": ("dmuh.index.kernel_use.KERNELS.rehearsals", "give the same command again"),
     "cache": ("dmuh.machine.cache_folder", "give the same command again"),
+    "open {photos} --port 0": (
+        "dmuh.opening.open_folder", "what was computed is kept: the same command goes on from there",
+    ),
     "serve {run} --images {photos} --port 0": (
         "dmuh.catalogue.add_images", "what was encoded is kept: the same command goes on from there",
     ),
@@ -91,7 +94,7 @@ def test_every_command_ends_with_130_and_a_hint(digit_run, photos, bench, tmp_pa
     monkeypatch.setattr(function, interrupt)
     places = {"run": digit_run.path, "photos": photos, "tmp": tmp_path, "grid": bench.parent / "grid.toml"}
     words = command.format(**places).split()
-    if words[0] == "serve":
+    if words[0] in ("open", "serve"):
         words += ["--state", str(tmp_path / "state")]
     result = dmuh(*words, code=130)
     assert (result.stdout, result.stderr) == ("", f"dmuh: stopped; {advice}\n")

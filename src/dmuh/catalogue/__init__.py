@@ -10,13 +10,15 @@ writer.py            Writer: additions and deletions that survive a crash, with 
 state_folder.py      StateFolder: where a service keeps the catalogue and the added images
 from_folder.py       images of a folder into the catalogue
 from_collection.py   images that `dmuh index` indexed into the catalogue
+recoding.py          all images get the codes of another model
 paths.py             paths below one folder, and names that are not UTF-8
 """
 
 from dmuh.catalogue.catalogue import ORDERS, Catalogue, Entry, Row
 from dmuh.catalogue.decisions import Decision
 from dmuh.catalogue.from_collection import import_collection
-from dmuh.catalogue.from_folder import add_images, remove_outdated
+from dmuh.catalogue.from_folder import add_images, folder_entry, folder_labels, remove_outdated
+from dmuh.catalogue.recoding import replace_codes
 from dmuh.catalogue.state_folder import StateFolder
 
 __all__ = [
@@ -27,6 +29,9 @@ __all__ = [
     "Row",
     "StateFolder",
     "add_images",
+    "folder_entry",
+    "folder_labels",
     "import_collection",
     "remove_outdated",
+    "replace_codes",
 ]

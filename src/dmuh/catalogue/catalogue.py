@@ -101,7 +101,7 @@ class Catalogue(Database):
 
     def settle(self, worth: NDArray[np.float32] | None) -> None:
         """Settle, once, what the levels of the codes stand for, None for codes without; raise if that is otherwise."""
-        text, settled = json.dumps(None if worth is None else worth.tolist()), self.about("worth")
+        text, settled = worth_note(worth), self.about("worth")
         if settled is None:
             self.note(worth=text)
         elif settled != text and self.sure != _sure(worth):
@@ -127,12 +127,8 @@ class Catalogue(Database):
                     id_, os.fsencode(entry.path), int(entry.added), entry.stamp, json.dumps(list(entry.labels)),
                     json.dumps(entry.metadata), unsure[row] if entry.uncertainty is None else entry.uncertainty,
                 )  # fmt: skip
-                code = (
-                    id_, codes.bits[row].tobytes(), None if codes.levels is None else codes.levels[row].tobytes(),
-                    None if codes.contents is None else int(codes.contents[row]),
-                )  # fmt: skip
                 connection.execute(f"INSERT INTO images VALUES ({'?, ' * 7}?)", (*image, image_checksum(*image)))
-                connection.execute(f"INSERT INTO codes VALUES ({'?, ' * 4}?)", (*code, code_checksum(*code)))
+                connection.execute(f"INSERT INTO codes VALUES ({'?, ' * 4}?)", code_row(id_, codes, row))
                 labels = sorted({(label, id_) for label in entry.labels})
                 connection.executemany("INSERT INTO labels VALUES (?, ?)", labels)
                 ids.append(id_)
@@ -265,6 +261,20 @@ class Catalogue(Database):
             self._check(is_intact(image_checksum, image) and is_intact(code_checksum, code))
             rows.append(Row._make((*image[:-1], *code[1:-1])))
         return rows
+
+
+def worth_note(worth: NDArray[np.float32] | None) -> str:
+    """Return the note of what the levels of codes stand for."""
+    return json.dumps(None if worth is None else worth.tolist())
+
+
+def code_row(id_: int, codes: Codes, row: int) -> tuple[int, bytes, bytes | None, int | None, int]:
+    """Return the row of `codes` that an image gets, with its checksum."""
+    code = (
+        id_, codes.bits[row].tobytes(), None if codes.levels is None else codes.levels[row].tobytes(),
+        None if codes.contents is None else int(codes.contents[row]),
+    )  # fmt: skip
+    return (*code, code_checksum(*code))
 
 
 def _sure(worth: NDArray[np.float32] | None) -> int:

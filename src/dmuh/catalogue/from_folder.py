@@ -19,8 +19,10 @@ _PART = 4096  # images that are encoded and kept together: what an interruption 
 _MANY = 10  # images of which some should be found again in the same folder
 
 
-def remove_outdated(catalogue: Catalogue, root: Path) -> list[FolderImage]:
+def remove_outdated(catalogue: Catalogue, root: Path, images: Sequence[FolderImage] | None = None) -> list[FolderImage]:
     """Remove images from the catalogue whose files are gone or were changed; return those that it does not have.
+
+    `images` are what `folder_images` found in the folder, where that was asked already.
 
     Images that were deleted through the service do not come back, and links that lead out of the folder are left out.
     The folder may have moved; one in which none of the images is found is another folder, or is not mounted.
@@ -28,7 +30,8 @@ def remove_outdated(catalogue: Catalogue, root: Path) -> list[FolderImage]:
     check_folder(root)
     if catalogue.about("source") not in (None, FROM_FOLDER):
         raise DataError(f"{catalogue.file} is of an index, not of a folder: give --index, or another --state")
-    found, listed = {str(image.path): image for image in folder_images(root)}, catalogue.files()
+    images = folder_images(root) if images is None else images
+    found, listed = {str(image.path): image for image in images}, catalogue.files()
     before, now = catalogue.about("folder"), as_text(Path(os.path.realpath(root)))
     if not found.keys() & listed.keys() and len(listed) >= (_MANY if before in (None, now) else 1):
         raise DataError(
@@ -67,8 +70,14 @@ def add_images(
             part = images[first : first + _PART]
             codes = hasher.encode([root / image.path for image in part], reading=part_reading, sure=sure)
             readable = [part[position] for position in codes.ids.tolist()]
-            entries = (
-                Entry(str(image.path), [displayed(name) for name in image.path.parts[:-1][:1]], stamp=image.stamp)
-                for image in readable
-            )
-            catalogue.add(entries, codes)
+            catalogue.add(map(folder_entry, readable), codes)
+
+
+def folder_entry(image: FolderImage) -> Entry:
+    """Return what is stored of an image of a folder; its label is the first folder below the root."""
+    return Entry(str(image.path), folder_labels(image.path), stamp=image.stamp)
+
+
+def folder_labels(path: Path) -> list[str]:
+    """Return the labels of an image by its path below the root: the first folder, if it lies in one."""
+    return [displayed(name) for name in path.parts[:-1][:1]]

@@ -52,10 +52,11 @@ class StateFolder:
                     "folder outside of it, or one whose name begins with a dot"
                 )
 
-    def open(self, hasher: Hasher) -> Catalogue:
+    def open(self, hasher: Hasher, *, of_any_model: bool = False) -> Catalogue:
         """Open the catalogue, which must hold codes of this model, and set files aside that it does not know.
 
-        The caller must hold the lock.
+        The caller must hold the lock. With `of_any_model` the codes may be of another one: the caller replaces
+        them.
         """
         is_new = not self.catalogue_file.is_file() or not self.catalogue_file.stat().st_size
         if is_new and self.added.is_dir() and any(self.added.iterdir()):
@@ -68,11 +69,12 @@ class StateFolder:
         catalogue = Catalogue(self.catalogue_file, hasher.n_bits)
         try:
             made_by = catalogue.about("model")
-            if made_by not in (None, hasher.digest):
+            if made_by not in (None, hasher.digest) and not of_any_model:
                 raise DataError(
                     f"{self.path} holds codes of another model: serve it with that one, or give another --state"
                 )
-            catalogue.note(model=hasher.digest)
+            if made_by is None:
+                catalogue.note(model=hasher.digest)
             self.added.mkdir(exist_ok=True)
             self._tidy(catalogue.added_files())
         except BaseException:

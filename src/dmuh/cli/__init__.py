@@ -10,7 +10,22 @@ import sys
 import typer
 
 from dmuh import __version__
-from dmuh.cli import bench, cache, demo, encode, evaluate, export, index, list_names, report, search, serve, train, warm
+from dmuh.cli import (
+    bench,
+    cache,
+    demo,
+    encode,
+    evaluate,
+    export,
+    index,
+    list_names,
+    open_folder,
+    report,
+    search,
+    serve,
+    train,
+    warm,
+)
 from dmuh.cli.console import warn
 from dmuh.cli.options import PlainCommand, PlainGroup
 from dmuh.errors import DmuhError, PeerError, StoppedError, TrainingError
@@ -23,15 +38,16 @@ _STOPPED = 130  # exit code of a command that Ctrl-C stopped: 128 and the number
 app = typer.Typer(
     cls=PlainGroup,
     help="Learn short binary codes for images that know where they are unsure, search them and measure them.",
-    epilog="Start: dmuh demo. Your own images: dmuh train --dataset folder --data DIR --out RUN, then "
-    "dmuh index RUN DIR --out INDEX, then dmuh search INDEX IMAGE. What a command takes: dmuh COMMAND --help.",
+    epilog="Start: dmuh open FOLDER, a page of your own images, without labels; or dmuh demo. Codes for your own "
+    "classes: dmuh train --dataset folder --data DIR --out RUN, then dmuh index RUN DIR --out INDEX, then "
+    "dmuh search INDEX IMAGE. What a command takes: dmuh COMMAND --help.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 _COMMANDS = {
-    "Start here": {"demo": demo.demo, "list": list_names.list_names},
+    "Start here": {"open": open_folder.open_folder, "demo": demo.demo, "list": list_names.list_names},
     "Search your images": {
         "train": train.train,
         "index": index.index,

@@ -1,90 +1,23 @@
 """dmuh serve."""
 
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from dmuh.cli import console
-from dmuh.cli.console import say, warn
-from dmuh.cli.options import OptionGroup, with_groups
+from dmuh.cli.console import warn
+from dmuh.cli.options import with_groups
+from dmuh.cli.serving import LimitOptions, NetworkOptions, run_service
 from dmuh.cli.stopping import stoppable
-from dmuh.errors import ConfigError, MissingExtraError, RunError
+from dmuh.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from dmuh.server.limits import Limits
     from dmuh.server.metrics import ServiceMetrics
     from dmuh.server.service import Service
-
-_TOKEN = 16  # characters that a token must have
-_RATE = 100  # requests per second of one client, where other machines reach the service
-_NETWORK, _LIMITS = "Who reaches it", "Limits"
-
-
-@dataclass(frozen=True)
-class NetworkOptions(OptionGroup):
-    """Where the service listens, and who may use it."""
-
-    host: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            rich_help_panel=_NETWORK,
-            help="Address to listen on; 0.0.0.0 for other machines, which needs a --token.",
-        ),
-    ] = "127.0.0.1"
-    port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, metavar="N", rich_help_panel=_NETWORK, help="Port to listen on; 0 takes a free one."
-        ),
-    ] = 8000
-    token: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            envvar="DMUH_TOKEN",
-            rich_help_panel=_NETWORK,
-            help="Secret that clients must show, 16 characters or more.",
-        ),
-    ] = None
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=_NETWORK,
-            help="A name that browsers reach it by, such as a proxy's; may be repeated.",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class LimitOptions(OptionGroup):
-    """What one request, and one client, may cost."""
-
-    megabytes: Annotated[
-        float, typer.Option(min=0.0001, metavar="N", rich_help_panel=_LIMITS, help="Largest upload.")
-    ] = 16
-    megapixels: Annotated[
-        float, typer.Option(min=0.0001, metavar="N", rich_help_panel=_LIMITS, help="Largest uploaded image.")
-    ] = 50
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            rich_help_panel=_LIMITS,
-            help="Requests per second of one client, 0 for any number; if not given 100, or any on 127.0.0.1.",
-        ),
-    ] = None
-    seconds: Annotated[
-        float, typer.Option(min=0.001, metavar="N", rich_help_panel=_LIMITS, help="Longest time of a request.")
-    ] = 30
 
 
 @with_groups
@@ -136,23 +69,9 @@ def serve(
     dmuh serve runs/photos --images photos --state photos.state
     """
     folder, engine = _sources(images, index)
-    try:
-        from dmuh.server.api.app import create_app
-        from dmuh.server.http.server import address_of, bind, run
-        from dmuh.server.metrics import ServiceMetrics
-    except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "uvicorn", "httptools", "prometheus_client"):
-            raise
-        raise MissingExtraError("serving", "serve") from error
-    checked = _checked_limits(network, limits)
-    metrics = ServiceMetrics()
-    with (
-        _closing_when_told_to_end(),
-        bind(network.host, network.port) as opened,
-        _service(model, images, folder, state, sure, engine, checked, metrics) as service,
-    ):
-        ready = f"serving {len(service):,} images at {address_of(opened)} (Ctrl-C ends it)"
-        run(create_app(service, checked, metrics), opened, limits.seconds, lambda: say(ready))
+    run_service(
+        lambda checked, metrics: _service(model, images, folder, state, sure, engine, checked, metrics), network, limits
+    )
 
 
 def _sources(images: Path | None, index: list[str] | None) -> tuple[Path | None, str | None]:
@@ -164,43 +83,6 @@ def _sources(images: Path | None, index: list[str] | None) -> tuple[Path | None,
     if len(engines) > 1:
         raise ConfigError(f"one Milvus searches, got {' and '.join(engines)}")
     return next(iter(folders), None), next(iter(engines), None)
-
-
-def _checked_limits(network: NetworkOptions, limits: LimitOptions) -> "Limits":
-    """Return who may ask for how much; a service that other machines reach needs a token."""
-    from dmuh.server.http.guard import is_loopback
-    from dmuh.server.limits import Limits
-
-    host, token = network.host, network.token
-    if token is not None and len(token) < _TOKEN:
-        raise ConfigError(f"--token must have at least {_TOKEN} characters, got {len(token)}")
-    if token is None and not is_loopback(host):
-        raise ConfigError(f"other machines reach {host}: give the --token that they must show, or listen on 127.0.0.1")
-    rate = (0 if is_loopback(host) else _RATE) if limits.rate is None else limits.rate
-    return Limits(
-        host, tuple(network.allow_host or ()), token, int(limits.megabytes * 1e6), int(limits.megapixels * 1e6), rate,
-        limits.seconds,
-    )  # fmt: skip
-
-
-@contextmanager
-def _closing_when_told_to_end() -> Iterator[None]:
-    """Have SIGTERM end the command as its own end does, which closes the catalogue: else the process dies on the spot.
-
-    A catalogue that was not closed has to be looked through at the next start.
-    """
-    if threading.current_thread() is not threading.main_thread():  # which alone may set this
-        yield
-        return
-
-    def end(*_: object) -> None:
-        raise SystemExit(0)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -53,6 +53,8 @@ def folder_features(
     keep_in: Path | None = None,
     reading: Reading | None = None,
     network: FeatureNetwork | None = None,
+    images: Sequence[FolderImage] | None = None,
+    wanted: Sequence[FolderImage] | None = None,
 ) -> FolderFeatures:
     """Return the features of all images below a folder; only those of new and changed files are computed.
 
@@ -60,26 +62,28 @@ def folder_features(
     reading  how images are read, with which bar; by default unreadable ones are skipped. Those are noted in its `bad`,
              also where an earlier call found out, and are tried again once their file was changed.
     network  what computes them, EfficientNet-Lite0 unless another is given
+    images   what `folder_images` found in the folder, where that was asked already
+    wanted   those of the images whose features are asked for, unless all are
     """
     how = reading or Reading(on_bad_image="skip")
-    images = folder_images(folder)
+    images = folder_images(folder) if images is None else images
     if not images:
         raise DataError(f"no images below {folder}: looked for {', '.join(SUFFIXES)}")
+    wanted = images if wanted is None else wanted
     network = network or imagenet_network()
     store = FeatureStore((keep_in or folder / ".dmuh") / "features", network.name, network.n_features)
     try:
         with store.locked():
             store.load()
-            _compute(store, folder, [image for image in images if store.find(image) is None], network, how)
-            known = [image for image in images if store.find(image) is not None]
-            store.tidy(known)
+            _compute(store, folder, [image for image in wanted if store.find(image) is None], network, how)
+            store.tidy([image for image in images if store.find(image) is not None])
     except OSError as error:
         raise DataError(f"the features cannot be kept in {error.filename}: {error.strerror}") from error
-    readable = _without_bad(store, folder, known, how)
-    if not readable:
+    readable = _without_bad(store, folder, [image for image in wanted if store.find(image) is not None], how)
+    if not readable and wanted is images:
         first = next(iter(how.bad.reasons.values()), "")
         raise DataError(f"none of the {len(images):,} images below {folder} can be read; {first}")
-    numbers = np.array([(image.stamp, image.size) for image in readable], np.int64)
+    numbers = np.array([(image.stamp, image.size) for image in readable], np.int64).reshape(-1, 2)
     return FolderFeatures(
         folder, [image.path for image in readable], *store.arrays(readable), numbers[:, 0], numbers[:, 1]
     )

@@ -41,7 +41,9 @@ def calibrate_bits(
     found = compute_outputs(network, source, inputs, positions)
     assert found.uncertainty is not None, "there is an uncertainty where it has a source"
     labels = context.data.labels[found.positions] if context.data.classes else None
-    similar = _share_a_label(labels) if labels is not None else _near(_features(network, inputs, found.positions))
+    similar = (
+        share_a_label(labels) if labels is not None else near_by_angle(_features(network, inputs, found.positions))
+    )
     if not held_out:
         log.info("how sure bits are is measured on training images, which look surer than others: none are held out")
     fitted = calibrated(found.outputs, found.uncertainty, similar, has_labels=labels is not None)
@@ -61,13 +63,19 @@ def calibrated(
     by_curve = Calibration(turnover, {}, {}, len(outputs), "")
     unsure = by_curve.uncertainty(results)
     graded = replace(by_curve, grades={sure: _grades(unsure, sure) for sure in SURE if sure})
-    if not has_labels:
-        return graded
-    match = {f"soft-{sure}": _match(graded.codes(results, sure=sure), similar) for sure in SURE}
-    return replace(graded, match={"hamming": _match(Codes.from_outputs(outputs), similar), **match})
+    return with_match(graded, outputs, uncertainty, similar) if has_labels else graded
 
 
-def _share_a_label(labels: NDArray[np.uint8]) -> Floats:
+def with_match(
+    calibration: Calibration, outputs: NDArray[np.float32], uncertainty: NDArray[np.float32], similar: Floats
+) -> Calibration:
+    """Return a calibration that knows what distances mean, by n images of which `similar` (n, n) share a label."""
+    results = {"outputs": outputs, "uncertainty": uncertainty}
+    match = {f"soft-{sure}": _match(calibration.codes(results, sure=sure), similar) for sure in SURE}
+    return replace(calibration, match={"hamming": _match(Codes.from_outputs(outputs), similar), **match})
+
+
+def share_a_label(labels: NDArray[np.uint8]) -> Floats:
     """Return which images (n, classes) share a label: 0/1 (n, n), no image with itself."""
     floats = labels.astype(np.float64)
     similar = (floats @ floats.T > 0).astype(np.float64)
@@ -75,7 +83,7 @@ def _share_a_label(labels: NDArray[np.uint8]) -> Floats:
     return similar
 
 
-def _near(features: NDArray[np.float32]) -> Floats:
+def near_by_angle(features: NDArray[np.float32]) -> Floats:
     """Return for each image (n, n_features) its nearest by angle: 0/1 (n, n), no image with itself."""
     rows = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
     angles = rows @ rows.T

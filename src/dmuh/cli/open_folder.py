@@ -1,0 +1,79 @@
+"""dmuh open."""
+
+import webbrowser
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dmuh.cli import console
+from dmuh.cli.console import warn
+from dmuh.cli.options import Workers, flag, with_groups
+from dmuh.cli.serving import LimitOptions, NetworkOptions, run_service
+from dmuh.cli.stopping import stoppable
+
+if TYPE_CHECKING:
+    from dmuh.server.limits import Limits
+    from dmuh.server.metrics import ServiceMetrics
+    from dmuh.server.service import Service
+
+
+@with_groups
+@stoppable("what was computed is kept: the same command goes on from there")
+def open_folder(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of images, with folders in it or without.")],
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where features, codes and added images are kept; if not given, in a folder .dmuh inside FOLDER.",
+        ),
+    ] = None,
+    workers: Workers = None,
+    browser: Annotated[bool, flag("--browser", help="Show the page in a browser as soon as it is there.")] = False,
+    network: NetworkOptions = NetworkOptions(),  # noqa: B008 (never used: each option has its default)
+    limits: LimitOptions = LimitOptions(),  # noqa: B008
+) -> None:
+    """Open a folder of images: a page on which they are searched by their look; Ctrl-C ends it.
+
+    Example: dmuh open photos, then open http://127.0.0.1:8000
+
+    It needs no labels, no training and no settings. The first start computes the images' features and fits codes to
+    them; an interrupted one goes on where it was. Later ones take up what was added, changed and removed since, and fit
+    the codes again once more than half of the images are new. Folders in FOLDER are shown as labels.
+
+    Your images are only read. What is computed is kept in photos/.dmuh, a hidden folder, or where --state says.
+    """
+
+    def ready(address: str) -> None:
+        if browser:
+            webbrowser.open(address)
+
+    run_service(lambda checked, metrics: _service(folder, state, workers, checked, metrics), network, limits, ready)
+
+
+@contextmanager
+def _service(
+    folder: Path, state: Path | None, workers: int | None, limits: "Limits", metrics: "ServiceMetrics"
+) -> "Iterator[Service]":
+    """Yield the service over a folder, brought up to date."""
+    from dmuh.images import Reading
+    from dmuh.opening import open_folder as opened_folder
+    from dmuh.server.service import Service
+
+    reading = Reading(workers, "skip", progress=console.counting_bar)
+    with opened_folder(folder, state, reading) as opened:
+        if len(reading.bad):
+            warn(reading.bad.summary())
+        service = Service(
+            opened.hasher,
+            opened.catalogue,
+            opened.root,
+            opened.added,
+            most_pixels=limits.pixels,
+            metrics=metrics,
+        )
+        with closing(service):
+            yield service

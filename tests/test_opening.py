@@ -1,0 +1,213 @@
+"""A folder that is opened: fitted codes, and what is taken up when it is opened again."""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from commands import refused
+from dmuh.catalogue import Entry
+from dmuh.encoder.onnx_export import FrozenPart, to_onnx
+from dmuh.encoder.onnx_network import OnnxNetwork
+from dmuh.errors import DataError, RunError
+from dmuh.features import FeatureNetwork
+from dmuh.images import Reading
+from dmuh.opening import open_folder
+from dmuh.trainer.folder_codes import fit_look, write_model
+from tiny import noise, tiny
+
+BITS = 8
+
+
+@pytest.fixture(scope="module")
+def network() -> FeatureNetwork:
+    lower = tiny(freeze="all")
+    content = to_onnx(FrozenPart(lower))
+    return FeatureNetwork("tiny", 8, lower.backbone.preprocess, lambda: OnnxNetwork(content))
+
+
+@pytest.fixture(scope="module")
+def opened(network):
+    """Opens a folder; yields what is served, with how many fits there were."""
+    fits = []
+
+    def fit(folder, features, labels):
+        write_model(folder, fit_look(tiny(freeze="all").backbone, "tiny", features.activations, labels, BITS))
+        fits.append(len(features))
+
+    @contextmanager
+    def open_it(root, state=None, reading=None):
+        fits.clear()
+        with open_folder(root, state, reading, network=network, fit=fit) as found:
+            yield found, list(fits)
+
+    return open_it
+
+
+def fill(root: Path, first: int, last: int, folder: str = "") -> None:
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    for n, pixels in enumerate(noise(last, 12)[first:], start=first):
+        Image.fromarray(pixels).save(root / folder / f"{n:02}.png")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    fill(tmp_path / "photos", 0, 9)
+    return tmp_path / "photos"
+
+
+def ids(catalogue) -> dict[str, int]:
+    return {path: id_ for path, (id_, _) in catalogue.files().items()}
+
+
+def assert_codes_are_of(found) -> None:
+    """The catalogue has the codes that the served model gives to the files, to the last bit."""
+    assert found.catalogue.about("model") == found.hasher.digest
+    by_path = ids(found.catalogue)
+    codes = found.hasher.encode([found.root / path for path in by_path])
+    for path, code, contents in zip(by_path, codes.bits, codes.contents, strict=True):
+        row = found.catalogue.row(by_path[path])
+        assert (row.code, row.contents) == (code.tobytes(), int(contents))
+
+
+def test_a_folder_is_opened_and_opened_again_without_a_fit(opened, folder):
+    with opened(folder) as (found, fits):
+        assert fits == [9]
+        assert sorted(ids(found.catalogue)) == [f"{n:02}.png" for n in range(9)]
+        assert found.hasher.n_bits == BITS
+        assert found.catalogue.sure == 1
+        assert not found.hasher.calibration.match  # without labels nobody knows what a distance means
+        assert_codes_are_of(found)
+        before = ids(found.catalogue)
+    assert sorted(path.name for path in (folder / ".dmuh").iterdir()) == ["features", "look"]
+    with opened(folder) as (found, fits):
+        assert fits == []
+        assert ids(found.catalogue) == before
+
+
+def test_what_was_added_changed_and_removed_is_taken_up(opened, folder, tmp_path):
+    with opened(folder, tmp_path / "state") as (found, _):
+        before = ids(found.catalogue)
+        found.catalogue.remove(before["08.png"])  # as the page does: it does not come back
+    (folder / "00.png").unlink()
+    shutil.copy(folder / "02.png", folder / "01.png")
+    os.utime(folder / "01.png", ns=(1, 1))
+    fill(folder, 9, 11, "more")
+    with opened(folder, tmp_path / "state") as (found, fits):
+        after = ids(found.catalogue)
+        assert fits == []
+        assert sorted(after) == [*(f"{n:02}.png" for n in range(1, 8)), "more/09.png", "more/10.png"]
+        assert {path for path in after if before.get(path) == after[path]} == {f"{n:02}.png" for n in range(2, 8)}
+        assert found.catalogue.labels() == {"more": 2}
+        assert_codes_are_of(found)
+    assert not (folder / ".dmuh").exists()
+
+
+def test_codes_are_fitted_again_once_most_images_are_new(opened, folder):
+    with opened(folder) as (found, _):
+        before, digest = ids(found.catalogue), found.hasher.digest
+        name = f"{'0' * 12}4{'0' * 3}8{'0' * 15}.png"  # as the service names what is added
+        shutil.copy(folder / "03.png", found.added / name)
+        code = found.hasher.encode(folder / "03.png")
+        found.catalogue.add([Entry(name, ["mine"], added=True)], code)
+    fill(folder, 9, 18)
+    with opened(folder) as (found, fits):
+        assert fits == []  # nine of nineteen
+    fill(folder, 18, 22)
+    with opened(folder) as (found, fits):
+        assert fits == [22]
+        assert found.hasher.digest != digest
+        assert before.items() <= ids(found.catalogue).items()
+        assert_codes_are_of(found)
+        row = found.catalogue.row(found.catalogue.id_of(name, added=True))
+        assert row.code == found.hasher.encode(folder / "03.png").bits[0].tobytes()
+        assert found.catalogue.labels() == {"mine": 1}
+    with opened(folder) as (found, fits):
+        assert fits == []
+
+
+@pytest.mark.long
+def test_a_fit_whose_process_was_killed_is_taken_up(opened, folder, tmp_path):
+    fill(tmp_path / "other", 20, 26)
+    with opened(tmp_path / "other"), opened(folder) as (found, _):
+        before = ids(found.catalogue)
+    shutil.copytree(tmp_path / "other" / ".dmuh" / "look", folder / ".dmuh" / "look", dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns("catalogue*", "added", ".lock"))  # fmt: skip
+    with opened(folder) as (found, fits):
+        assert fits == []
+        assert ids(found.catalogue) == before
+        assert_codes_are_of(found)
+    (folder / ".dmuh" / "look" / "model.onnx").write_bytes(b"cut short")
+    with opened(folder) as (found, fits):
+        assert fits == [9]
+        assert ids(found.catalogue) == before
+        assert_codes_are_of(found)
+
+
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_few_images_are_enough(opened, tmp_path, n):
+    fill(tmp_path, 0, n)
+    with opened(tmp_path) as (found, _):
+        assert len(found.catalogue) == n
+        assert_codes_are_of(found)
+
+
+def test_broken_images_are_noted_and_a_folder_of_nothing_else_is_refused(opened, folder, tmp_path):
+    (folder / "broken.png").write_bytes(b"no image")
+    for fitted in ([9], []):
+        reading = Reading(on_bad_image="skip")
+        with opened(folder, reading=reading) as (found, fits):
+            assert (len(found.catalogue), len(reading.bad), fits) == (9, 1, fitted)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "one.jpg").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"none of the 1 images below .*bad can be read"), opened(tmp_path / "bad"):
+        pass
+
+
+def test_one_process_at_a_time(opened, folder):
+    with opened(folder), pytest.raises(RunError, match=r"another process has .*photos open"), opened(folder):
+        pass
+
+
+def test_labels_say_what_a_distance_means_where_neighbours_share_them(network):
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(2, 8)) * 4
+    features = (centres[np.arange(60) % 2] + rng.normal(size=(60, 8))).astype(np.float32)
+    backbone = tiny(freeze="all").backbone
+    classes = [[str(n % 2)] for n in range(60)]
+    months = [[str(n // 5)] for n in range(60)]
+    by_class, by_month = (fit_look(backbone, "tiny", features, labels, BITS).card for labels in (classes, months))
+    assert set(by_class["calibration"]["match"]) == {"hamming", "soft-0", "soft-1", "soft-2"}
+    assert by_month["calibration"]["match"] == {}
+
+
+def test_a_folder_that_cannot_be_opened_is_one_sentence(tmp_path):
+    assert "the folder" in refused("open", tmp_path / "none", "--port", 0)
+    (tmp_path / "empty").mkdir()
+    assert "no images below" in refused("open", tmp_path / "empty", "--port", 0)
+    assert "give the --token" in refused("open", tmp_path / "empty", "--host", "0.0.0.0")
+    sentence = refused("open", tmp_path / "empty", "--port", 0, "--state", tmp_path / "empty" / "state")
+    assert "among the images" in sentence
+
+
+@pytest.mark.long
+def test_open_as_a_process(photos, tmp_path):
+    root = shutil.copytree(photos, tmp_path / "photos")
+    (root / "notes.txt").touch()
+    for expected in ("codes are fitted to the 20 images", ""):
+        program = "import sys; from dmuh.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+        command = [sys.executable, "-c", program, "open", root, "--port", "0", "--workers", "0"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = process.stdout.readline()
+        process.terminate()
+        out, said = process.communicate()
+        assert line.startswith("serving 20 images at http://127.0.0.1:"), said
+        assert expected in said
+        assert "1 file ignored: .txt" in said
+        assert out == f"{bool(expected)}\n"
