@@ -176,7 +176,7 @@ def test_where_runs_are_made_is_no_axis(read, place):
 
 
 @pytest.mark.parametrize(("text", "sentence"), [
-    ("[setings]\n[[table]]", r"unknown section 'setings': did you mean settings\?"),
+    ("[setings]\n[[table]]", "unknown section 'setings': did you mean settings"),
     ("", r"grid\.toml has no table: write \[\[table\]\]"),
     ("table = []", "has no table"),
     ("[table]\nbits = [8]", "has no table"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dmuh.bench import read_grid
+from dmuh.bench import read_grid, read_tuning
 from dmuh.config import read_toml
 from dmuh.methods import METHODS, Objective, configure
 
@@ -38,9 +38,12 @@ def test_a_grid_can_be_run_by_the_command_in_its_header(file):
     tuning = "tuning" in file.stem or "terms" in file.stem
     for cell in grid.cells:
         assert (cell.config.protocol.tuning > 0) == tuning  # settings are never chosen by the test images
-        held_out = 0.1 if file.stem.startswith("sure-") else 0.0  # to count on how often bits turn over
+        held_out = 0.1 if file.stem.startswith(("sure-", "tuned-")) else 0.0  # to count on how often bits turn over
         assert cell.config.protocol.validation == held_out
         assert cell.config.training.seed in ((7, 8, 9) if tuning else (0, 1, 2))  # nor by the seeds of the tables
+    for one in read_tuning(file, {}).tries:
+        assert one.cell.config.protocol.tuning > 0
+        assert one.cell.config.training.seed == 7
 
 
 PAPER_GRIDS = [file for file in GRIDS if file.stem.startswith("paper-")]

@@ -14,7 +14,7 @@
 
 A table may have a `title`, name a `preset`, which those of its methods take that have it, and as `published` the data
 set of the paper that stands beside it; `study = true` looks closer at the uncertainty of its runs. Runs that stand in
-several tables are made once.
+several tables are made once. A section `tuning` lets settings be chosen first: see `dmuh.bench.tuning`.
 """
 
 import functools
@@ -31,6 +31,7 @@ from dmuh.config import Config
 from dmuh.errors import ConfigError, unknown
 from dmuh.methods import METHODS, configure
 
+_SECTIONS = ("settings", "methods", "tuning", "table")
 _PLACE = ("data", "device", "workers")  # settings that say where a run is made, not what it is
 
 
@@ -91,12 +92,27 @@ class Grid:
     tables: list[Table]
 
 
-def read_grid(path: Path, overrides: Mapping[str, Any]) -> Grid:
-    """Read a grid; `overrides` are settings that all its runs take, whatever the file says."""
-    shared, methods, sections = _read_sections(path)
+@dataclass(frozen=True)
+class Sections:
+    """What the file of a grid says: settings of all runs and of each method's, its tables, and what is tuned first."""
+
+    shared: dict[str, Any]
+    methods: dict[str, dict[str, Any]]
+    tables: list[Any]
+    tuning: dict[str, Any]
+
+
+def read_grid(path: Path, overrides: Mapping[str, Any], chosen: Mapping[str, Mapping[str, Any]] | None = None) -> Grid:
+    """Read a grid; `overrides` are settings that all its runs take, whatever the file says.
+
+    `chosen` are settings by method that go before those of the file's methods: what tuning found.
+    """
+    file = read_sections(path)
+    shared = file.shared
+    methods = {name: {**file.methods.get(name, {}), **(chosen or {}).get(name, {})} for name in METHODS}
     cells: dict[str, Cell] = {}
     tables: list[Table] = []
-    for number, section in enumerate(sections, start=1):
+    for number, section in enumerate(file.tables, start=1):
         if not isinstance(section, dict):
             raise ConfigError(f"{path}, table {number} must be a section, got {section!r}")
         try:
@@ -111,8 +127,8 @@ def read_grid(path: Path, overrides: Mapping[str, Any]) -> Grid:
     return Grid(list(cells.values()), tables)
 
 
-def _read_sections(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]], list[Any]]:
-    """Return what the file of a grid says: the settings of all runs, those of each method, and its tables."""
+def read_sections(path: Path) -> Sections:
+    """Return what the file of a grid says, with all names checked but not yet their values."""
     try:
         file = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -120,12 +136,13 @@ def _read_sections(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a TOML file: {error}") from error
     for key in file:
-        if key not in ("settings", "methods", "table"):
-            raise ConfigError(f"{path}: {unknown('section', key, ['settings', 'methods', 'table'])}")
+        if key not in _SECTIONS:
+            raise ConfigError(f"{path}: {unknown('section', key, _SECTIONS)}")
     shared, methods, tables = file.get("settings", {}), file.get("methods", {}), file.get("table", [])
+    tuning = file.get("tuning", {})
     if not isinstance(methods, dict):
         raise ConfigError(f"{path}: methods must be sections, write [methods.dmuh]")
-    for name, section in (("settings", shared), *methods.items()):
+    for name, section in (("settings", shared), ("tuning", tuning), *methods.items()):
         if not isinstance(section, dict):
             raise ConfigError(f"{path}: {name} must be a section, got {section!r}")
     if not tables or not isinstance(tables, list):
@@ -133,7 +150,7 @@ def _read_sections(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]
     for name in methods:
         if name not in METHODS:
             raise ConfigError(f"{path}: {unknown('method', name, METHODS)}")
-    return shared, methods, tables
+    return Sections(shared, methods, tables, tuning)
 
 
 def _table(table: dict[str, Any], number: int) -> Table:

@@ -34,6 +34,17 @@ class State:
     running: list[tuple[str, int, int]]  # name, epochs done, epochs
     seconds_left: float
 
+    def followed_by(self, other: "State") -> "State":
+        """Return how far two grids are together, of which the other comes after this one."""
+        return State(
+            self.done + other.done,
+            self.total + other.total,
+            self.failed + other.failed,
+            self.left + other.left,
+            self.running + other.running,
+            self.seconds_left + other.seconds_left,
+        )
+
 
 def run_grid(
     grid: Grid, out: Path, *, jobs: int = 1, report: Callable[[State], None] = lambda _: None

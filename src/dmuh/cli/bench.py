@@ -32,24 +32,33 @@ def bench(
 
     Example: dmuh bench configs/bench/digits.toml --out bench/digits
 
-    Runs that are done are left alone, those that were stopped go on: the same command again is always right. Next:
-    dmuh report.
+    Runs that are done are left alone, those that were stopped go on: the same command again is always right. Where the
+    file has a section [tuning], settings are chosen by held-out training images first. Next: dmuh report.
     """
     from dmuh.config import parse_override
 
     with needs_torch("a bench"):
-        from dmuh.bench import RESULTS, estimate, read_grid, run_grid
+        from dmuh.bench import RESULTS, TUNING, chosen_settings, estimate, read_grid, read_tuning, run_grid, tune
 
     overrides = given(data=data, on_bad_image=on_bad_image) | dict(parse_override(text) for text in set_ or [])
-    grid = read_grid(config, overrides)
+    tuning = read_tuning(config, overrides)
+    grid = read_grid(config, overrides, chosen_settings(tuning, out))
     if dry_run:
-        _say_plan(estimate(grid, out, jobs), as_json)
+        _say_plan(estimate(tuning.grid, out / TUNING, jobs).followed_by(estimate(grid, out, jobs)), as_json)
         return
     with console.grid_bar() as progress:
+        chosen = tune(tuning, out, jobs=jobs, report=progress)
+        grid = read_grid(config, overrides, chosen)
         failed = run_grid(grid, out, jobs=jobs, report=progress)
+    for method, settings in chosen.items():
+        found = ", ".join(f"{key} {value}" for key, value in settings.items()) or "its settings as they were"
+        if not as_json:
+            say(f"{method} was tuned to {found}")
     for cell, error in failed:
         warn(f"{cell.name}: {error}")
     result: dict[str, Any] = {"results": str(out / RESULTS), "runs": len(grid.cells), "failed": len(failed)}
+    if chosen:
+        result["tuned"] = chosen
     if as_json:
         say_json(result)
     else:

@@ -7,6 +7,7 @@ What is drawn follows from the names of the tables and from what the runs left b
     curves       loss and MAP of training images over the epochs
     any run with a study of its uncertainty: what that predicts, two bits over the epochs, the least and most
     uncertain images
+    a bench that was tuned: the settings that were chosen
 """
 
 import html
@@ -14,8 +15,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from dmuh.files import write_text, written_whole
-from dmuh.report import figures, tables
+from dmuh.report import choices, figures, tables
 from dmuh.report.benches import Part, bench_names, read_parts
+from dmuh.report.choices import chosen_tables
 from dmuh.report.figures import Drawing
 from dmuh.report.markup import Drawn, Section, anchor_of, figure, page, refuse_foreign_page, switched
 from dmuh.report.studies import draw_studies
@@ -72,6 +74,11 @@ def _tables(part: Part, out: Path) -> Iterator[Section]:
             write_text(stem.with_name(stem.name + suffix), text)
         title = table.title[:1].upper() + table.title[1:]
         yield Section(title, _about(table), tables.html_table(table), anchor_of(part.name, table.name))
+    chosen = chosen_tables(part.folder)
+    if chosen is not None:
+        content, text = chosen
+        write_text(out / "tables" / f"{part.name}-tuning.md", text)
+        yield Section("Settings that were chosen", choices.TEXT, content, anchor_of(part.name, "tuning"), folded=True)
 
 
 def _about(table: ResultTable) -> str:
