@@ -1,10 +1,7 @@
-import functools
-import importlib
 import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -30,15 +27,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests send it to.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# torch's exporter reads the sources of its 500 operators anew for each network, which is half of what it takes.
-with suppress(ImportError, AttributeError):  # a torch that does it otherwise is left alone
-    from torch.onnx._internal._lazy_import import onnxscript_apis
-    from torch.onnx._internal.exporter import _registration
-
-    _name, _registry = onnxscript_apis._name, _registration.ONNXRegistry
-    onnxscript_apis.get_torchlib_ops = functools.cache(lambda: importlib.import_module(_name).get_torchlib_ops())
-    _registry.from_torchlib = staticmethod(functools.cache(_registry.from_torchlib))
 
 # A busy machine decides no test.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

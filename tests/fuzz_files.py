@@ -32,7 +32,6 @@ from dmuh.codes import Codes
 from dmuh.collection import Collection
 from dmuh.datasets import Dataset, one_hot
 from dmuh.encoder import Hasher, export_run
-from dmuh.encoder import onnx_export as export
 from dmuh.errors import DmuhError
 from dmuh.images import ImageReader, Reading
 from dmuh.index import HammingIndex
@@ -41,7 +40,7 @@ from dmuh.report.tables import read_results
 from dmuh.runs import Run, open_run
 from dmuh.shards import Shards, encode_shard
 from dmuh.shards.sources import DatasetSource
-from dmuh.trainer import activation_cache, train
+from dmuh.trainer import train
 from dmuh.trainer.activation_cache import ActivationCache
 from dmuh.trainer.evaluation import evaluate_run
 from graded import graded_codes
@@ -49,7 +48,6 @@ from sharded import begun, noisy_images, projecting_hasher
 from tiny import noise_set, tiny
 
 Ask = Callable[[], Any]
-TO_ONNX = export.to_onnx
 
 
 @dataclass(frozen=True)
@@ -168,8 +166,6 @@ def cases_of_runs(root: Path) -> Iterator[Case]:
         export_run(run.path, root / f"exported {name}")
         runs.append(run)
     run, other = runs
-    network = run.onnx_file.read_bytes()
-    export.to_onnx = lambda _: network  # it is made again where it does not fit, which would take a second each time
 
     def encoded() -> Any:
         return plain(Hasher.load(run.path).encode(data.images))
@@ -230,8 +226,6 @@ def cases_of_features(root: Path) -> Iterator[Case]:
     """The kept features of a frozen network."""
     os.environ["DMUH_CACHE"] = str(root / "cache")
     network, other = tiny(freeze="conv"), tiny(freeze="conv", seed=1)
-    exported = {id(of): TO_ONNX(export.FrozenPart(of)) for of in (network, other)}
-    activation_cache.to_onnx = lambda lower: exported[id(lower.network)]  # which would take a second each time
     data = noise_set(12)
 
     def rows(of: Any) -> Any:

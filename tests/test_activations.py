@@ -80,24 +80,6 @@ PART = np.arange(0, 160)
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory) -> Path:
-    """The frozen part of the network in the ONNX format."""
-    file = tmp_path_factory.mktemp("exported") / "lower.onnx"
-    file.write_bytes(to_onnx(FrozenPart(NETWORK)))
-    return file
-
-
-@pytest.fixture
-def once(exported, monkeypatch) -> None:
-    """Keep from exporting the same network again and again, which takes a second."""
-
-    def content(module: FrozenPart) -> bytes:
-        return exported.read_bytes() if module.network is NETWORK else to_onnx(module)
-
-    monkeypatch.setattr(activation_cache, "to_onnx", content)
-
-
-@pytest.fixture(scope="module")
 def filled_once(tmp_path_factory) -> Path:
     """A cache with the rows of most images, plain and mirrored."""
     folder = tmp_path_factory.mktemp("filled")
@@ -139,7 +121,7 @@ def test_rows_of_a_network_with_its_own_layers_are_what_torch_gives(digits):
     np.testing.assert_allclose(rows[[5, 200]], lower(network, digits, [5, 200]), atol=1e-4, rtol=1e-4)
 
 
-def test_rows_are_computed_once_and_only_those_that_are_missing(filled, once):
+def test_rows_are_computed_once_and_only_those_that_are_missing(filled):
     assert n_computed(NETWORK, DATA, PART) == n_computed(NETWORK, DATA, [5, 3]) == 0
     before, _ = kept(NETWORK, DATA, PART, count=refuse)
     before = before.copy()
@@ -183,7 +165,7 @@ def files(folder: Path, n: int) -> Dataset:
     return Dataset("folder", sorted(folder.glob("*.png")), one_hot(np.arange(n) % 2, 2), ("even", "odd"))
 
 
-def test_a_file_that_changed_is_computed_again(tmp_path, once):
+def test_a_file_that_changed_is_computed_again(tmp_path):
     network, data = NETWORK, files(tmp_path, 6)
     rows, _ = kept(network, data, range(6))
     np.testing.assert_allclose(rows, lower(network, data, range(6)), atol=1e-4)
@@ -263,7 +245,6 @@ from dmuh.trainer import activation_cache
 from test_activations import DATA, NETWORK, kept
 
 activation_cache._SECONDS = 0.0  # rows are marked after every batch
-activation_cache.to_onnx = lambda _: Path(sys.argv[1]).read_bytes()
 
 @contextmanager
 def count(what, total):
@@ -280,11 +261,9 @@ kept(NETWORK, DATA, np.arange(200), count=count)
 
 
 @pytest.mark.long
-def test_killed_in_the_middle_another_process_that_waits_goes_on_to_the_same_rows(
-    own_cache, filled_once, exported, once, monkeypatch
-):
+def test_killed_in_the_middle_another_process_that_waits_goes_on_to_the_same_rows(own_cache, filled_once, monkeypatch):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", PROGRAM, str(exported)]
+    command = [sys.executable, "-c", PROGRAM]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout.readline() == "two batches are computed\n"
@@ -311,7 +290,7 @@ def test_killed_in_the_middle_another_process_that_waits_goes_on_to_the_same_row
     np.testing.assert_array_equal(resumed[PART], whole[PART])
 
 
-def test_asked_for_by_two_at_once_every_row_is_computed_once(once):
+def test_asked_for_by_two_at_once_every_row_is_computed_once():
     count = Count()
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda _: kept(NETWORK, DATA, np.arange(80), count=count)[0], range(2))
@@ -327,7 +306,7 @@ def opened(network, data, positions, *, keep=True, mirrored=(), on_bad_image="fa
     )  # fmt: skip
 
 
-def test_an_unreadable_image_is_left_out_and_noted_every_time(tmp_path, once):
+def test_an_unreadable_image_is_left_out_and_noted_every_time(tmp_path):
     network, data = NETWORK, files(tmp_path, 5)
     data.images[3].write_bytes(b"no image")
     for told in ([(PLAIN, 5), (MIRRORED, 4)], [(PLAIN, 1), (MIRRORED, 1)]):

@@ -16,8 +16,8 @@ ORDER = ["errors", "machine", "progress", "workers", "files", "documents", "conf
          "images", "datasets", "protocols", "collection", "backbones", "network", "methods", "runs",
          "encoder", "features", "trainer", "catalogue", "opening", "shards", "estimator", "bench", "report", "server",
          "cli"]  # fmt: skip
-WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "trainer",
-              "estimator", "bench"}  # fmt: skip
+WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "encoder/onnx_operators.py",
+              "encoder/onnx_recorder.py", "trainer", "estimator", "bench"}  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from dmuh.errors import ConfigError, MissingExtraError
 from dmuh.network import HashNetwork, UncertaintySource, outputs_and_uncertainty
 
+log = logging.getLogger(__name__)
+
 _LAYERS = {"Conv", "Gemm", "MatMul"}
 _BETWEEN = {"Add", "Clip", "MaxPool", "Relu"}  # what stands between layers and need not leave 8 bits
 
@@ -59,18 +61,39 @@ class WholeNetwork(TrainedPart):
 
 def to_onnx(module: FrozenPart | TrainedPart) -> bytes:
     """Return the module as an ONNX file that takes one row (1, …) at a time."""
+    try:
+        from dmuh.encoder.onnx_operators import OPERATORS
+        from dmuh.encoder.onnx_recorder import Recorder, UnknownOperatorError
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("exporting a network", "train") from error
     row = module.network.backbone.example().to(module.network.device)
     takes_pixels = isinstance(module, FrozenPart | WholeNetwork)
     if not takes_pixels:
         row = module.network.lower(row)
+    name = "pixels" if takes_pixels else "activations"
+    recorder = Recorder(module, OPERATORS)
+    recorder.start(row, name)
+    try:
+        with torch.no_grad(), recorder:
+            results = module(row)
+        return recorder.finish(
+            row, dict(zip(module.outputs, results if isinstance(results, tuple) else (results,), strict=True))
+        )
+    except UnknownOperatorError as missing:
+        log.info("torch's exporter writes the network, which takes seconds: %s", missing)
+        return by_torch(module, row, name)
+
+
+def by_torch(module: FrozenPart | TrainedPart, row: Tensor, name: str) -> bytes:
+    """Return the module as torch's exporter writes it, with this row as an example of its input."""
     try:
         import onnxscript  # noqa: F401  # what torch's exporter is written in
     except ModuleNotFoundError as error:
         raise MissingExtraError("exporting a network", "train") from error
     with _quiet("torch.onnx", "onnxscript", "onnx_ir"):
         program = torch.onnx.export(
-            module, (row,), dynamo=True, verbose=False, input_names=["pixels" if takes_pixels else "activations"],
-            output_names=list(module.outputs), external_data=False,
+            module, (row,), dynamo=True, verbose=False, input_names=[name], output_names=list(module.outputs),
+            external_data=False,
         )  # fmt: skip
     assert program is not None
     content: bytes = program.model_proto.SerializeToString()

@@ -118,7 +118,7 @@ class ActivationCache:
         return self._runner.run(pixels)["activations"]
 
     def _onnx(self) -> bytes:
-        """Return the frozen part in the ONNX format; to make it takes seconds."""
+        """Return the frozen part in the ONNX format, which torch's exporter takes seconds to make."""
         content = _exported.get(self._part)
         if content is None:
             content = to_onnx(FrozenPart(self._network))
