@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import client_of
+from serving import Server, client_of
 from starlette.testclient import TestClient
 
 from dmuh.encoder import export_run
@@ -27,3 +27,45 @@ def folder(photos, tmp_path) -> Path:
 def client(digit_hasher, folder, tmp_path) -> Iterator[TestClient]:
     with client_of(digit_hasher, folder, tmp_path / "state") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from browsing import CHROMIUM, FLAGS, sync_api
+
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server(model, photos, tmp_path_factory) -> Iterator[Server]:
+    """A service over twenty images, which tests do not change."""
+    with Server(model, "--images", photos, "--state", tmp_path_factory.mktemp("page") / "state") as running:
+        yield running
+
+
+@pytest.fixture
+def own_server(model, folder, tmp_path) -> Iterator[Server]:
+    """A service that the test may change."""
+    with Server(model, "--images", folder, "--state", tmp_path / "state") as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser, server):
+    from browsing import watched
+
+    with watched(browser, server) as page:
+        page.goto(server.address)
+        yield page
+
+
+@pytest.fixture
+def own_page(browser, own_server):
+    from browsing import watched
+
+    with watched(browser, own_server) as page:
+        page.goto(own_server.address)
+        yield page

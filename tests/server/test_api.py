@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 import threading
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -275,11 +276,28 @@ def test_an_image_is_added_found_and_deleted(client, folder, tmp_path):
     assert client.delete(f"/api/images/{added['id']}").status_code == 204
     assert added["id"] not in ids(upload(client, content, k=100))
     assert upload(client, content, label="new")["matches"] == []
-    assert list((tmp_path / "state" / "added").iterdir()) == []
     for path in ("", "/file", "/thumbnail"):
         assert client.get(f"/api/images/{added['id']}{path}").status_code == 404
     assert client.delete(f"/api/images/{added['id']}").json() == {"error": f"there is no image {added['id']}"}
     assert upload(client, content, 201, "/api/images")["id"] > added["id"]
+
+
+def test_a_deletion_is_undone_and_its_file_goes_with_the_service(digit_hasher, folder, tmp_path):
+    content = picture(seed=3)
+    with client_of(digit_hasher, folder, tmp_path / "state") as client:
+        added = upload(client, content, 201, "/api/images", label="new")
+        before = search(client, id=added["id"], k=50), search(client, id=4, k=50)
+        for id_ in (added["id"], 4):
+            assert client.delete(f"/api/images/{id_}").status_code == 204
+            assert client.post(f"/api/images/{id_}/restore").json()["id"] == id_
+        assert (search(client, id=added["id"], k=50), search(client, id=4, k=50)) == before
+        assert client.get(f"/api/images/{added['id']}/file").content == content
+        assert get(client, "/api/about")["labels"] == {"new": 1, "ones": 10, "zeros": 10}
+        again = client.post("/api/images/4/restore")
+        assert (again.status_code, again.json()) == (404, {"error": "image 4 was not deleted in the last ten minutes"})
+        client.delete(f"/api/images/{added['id']}")
+        assert len(list((tmp_path / "state" / "added").iterdir())) == 1
+    assert list((tmp_path / "state" / "added").iterdir()) == []
 
 
 def test_deleting_leaves_the_collections_own_file(client, folder):
@@ -309,6 +327,8 @@ def test_lists_of_images(client):
     assert get(client, "/api/images", n=5, offset=3, order="uncertainty")["images"] == everything[3:8]
     assert [image["id"] for image in get(client, "/api/images", n=3, label="zeros")["images"]] == [11, 12, 13]
     assert len(get(client, "/api/images", order="random", n=5)["images"]) == 5
+    one, two, other = (get(client, "/api/images", order="random", n=5, seed=seed) for seed in (1, 1, 2))
+    assert one == two != other
     assert get(client, "/api/images", 422, order="size")["error"].startswith("order: ")
     assert get(client, "/api/images", 422, n=201)["error"].startswith("n: ")
 
@@ -350,7 +370,7 @@ def test_a_browser_asks_again_before_it_shows_what_it_has_kept(client, folder, w
 def test_answers_of_the_api_are_kept_nowhere(client):
     for route in ("/api/about", "/api/images/1", "/api/images", "/api/search?id=1", "/api/nothing", "/metrics"):
         assert client.get(route).headers["cache-control"] == "no-store"
-    assert client.get("/page.css").headers["cache-control"] == "no-cache"
+    assert client.get("/page/page.css").headers["cache-control"] == "no-cache"
 
 
 def test_an_add_that_is_begun_is_answered_by_what_became_of_it(digit_hasher, folder, tmp_path):
@@ -478,7 +498,7 @@ def test_the_description_has_every_route_with_examples(client):
     assert routes == {
         ("get", "/api/about"), ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
         ("post", "/api/images"), ("get", "/api/images/{id}"), ("delete", "/api/images/{id}"),
-        ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/thumbnail"), ("post", "/api/session"),
+        ("post", "/api/images/{id}/restore"), ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/thumbnail"), ("post", "/api/session"),
         ("get", "/healthz"), ("get", "/metrics"),
     }  # fmt: skip
     schemas = description["components"]["schemas"]
@@ -498,11 +518,20 @@ def test_the_page_is_made_of_files_of_its_own(client):
     page = client.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     links = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
-    assert sorted(links) == ["/icon.svg", "/openapi.json", "/page.css", "/page.js"]
-    for link in links:
-        assert client.get(link).status_code == 200
+    assert sorted(set(links)) == ["/icon.svg", "/openapi.json", "/page/main.js", "/page/page.css"]
     assert "style=" not in page.text
-    for text in (client.get("/page.js").text, client.get("/page.css").text):
+    for link in set(links):
+        assert client.get(link).status_code == 200
+    scripts, waiting = set(), {"main.js"}
+    while waiting:
+        name = waiting.pop()
+        scripts.add(name)
+        answer = client.get(f"/page/{name}")
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
+        waiting |= set(re.findall(r'from "\./(\w+\.js)"', answer.text)) - scripts
+    folder = resources.files("dmuh").joinpath("server/page")
+    assert scripts == {file.name for file in folder.iterdir() if file.name.endswith(".js")}  # all are used
+    for text in (client.get(f"/page/{name}").text for name in (*scripts, "page.css")):
         assert "//cdn" not in text
         assert "http" not in re.sub(r"//.*", "", text)
 

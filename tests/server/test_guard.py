@@ -85,10 +85,10 @@ def test_requests_of_the_own_page_are_answered():
 
 def test_a_token_has_to_be_shown():
     own = client(token=TOKEN)
-    for path in ("/api/images", "/metrics", "/openapi.json", "/anything"):
+    for path in ("/api/images", "/metrics", "/openapi.json", "/anything", "/pages"):
         answer = own.get(path)
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-    for path in ("/", "/page.css", "/page.js", "/healthz"):
+    for path in ("/", "/page/page.css", "/page/main.js", "/healthz"):
         assert status(own, path) == 200
     assert status(own, authorization=f"Bearer {TOKEN}") == 200
     assert status(own, authorization=f"bearer {TOKEN}") == 200

@@ -1,165 +1,161 @@
 """The page, used as people use it: in a real Chromium, by mouse, finger and keyboard."""
 
-import math
 import os
 import re
-import shutil
-from collections.abc import Iterator
 
 import httpx2
 import pytest
+from browsing import IN_A_BROWSER, PHONE, api, expect, ids, in_cases, photo, texts, until, watched
 from PIL import Image
 from serving import Server, picture
 
-from extras import needs
-
-sync_api = needs("playwright", "dev", "playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium"),
-]
+pytestmark = IN_A_BROWSER
 TOKEN = "a token of some length"
-# as root, and without calls to its makers
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-         "--disable-sync", "--no-first-run"]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator["sync_api.Browser"]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def server(model, photos, tmp_path_factory) -> Iterator[Server]:
-    """A service over twenty images, which tests do not change."""
-    with Server(model, "--images", photos, "--state", tmp_path_factory.mktemp("page") / "state") as running:
-        yield running
-
-
-@pytest.fixture
-def own_server(model, folder, tmp_path) -> Iterator[Server]:
-    """A service that the test may change."""
-    with Server(model, "--images", folder, "--state", tmp_path / "state") as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser, server) -> Iterator["sync_api.Page"]:
-    with watched(browser, server) as page:
-        page.goto(server.address)
-        yield page
-
-
-@pytest.fixture
-def own_page(browser, own_server) -> Iterator["sync_api.Page"]:
-    with watched(browser, own_server) as page:
-        page.goto(own_server.address)
-        yield page
-
-
-class watched:  # noqa: N801
-    """A page that may not report anything beside what is expected, nor ask others for anything."""
-
-    def __init__(self, browser, server, reports=(), **options) -> None:
-        self.expected = list(reports)
-        self.page = browser.new_page(**{"viewport": {"width": 1100, "height": 900}, **options})
-        self.page.set_default_timeout(20_000)
-        self.reports: list[str] = []
-        self.asked: set[str] = set()
-        self.server = server
-        self.page.on("console", lambda message: self.reports.append(message.text))
-        self.page.on("pageerror", lambda error: self.reports.append(str(error)))
-        self.page.on("request", lambda request: self.asked.add(request.url))
-
-    def __enter__(self):
-        return self.page
-
-    def __exit__(self, kind, *_) -> None:
-        self.page.close()
-        if kind is None:
-            assert self.reports == self.expected
-            foreign = {url for url in self.asked if not url.startswith((self.server.address, "blob:"))}
-            assert foreign == set()
-
-
-def texts(page, selector: str) -> list[str]:
-    return page.locator(selector).all_inner_texts()
-
-
-def expect(page, selector: str):
-    return sync_api.expect(page.locator(selector))
-
-
-def api(server, path: str) -> dict:
-    return httpx2.get(f"{server.address}{path}").json()
-
-
-def test_upload_click_filter_and_delete(own_page, own_server, folder):
-    page, server = own_page, own_server
+def test_upload_filter_and_search_from_what_was_found(page, server, photos):
     expect(page, "#facts").to_have_text("20 images as codes of 20 bits, by dmuh.")
     expect(page, "#results li").to_have_count(20)
-    page.set_input_files("#file", folder / "ones" / "03.png")
+    page.set_input_files("#file", photos / "ones" / "03.png")
     expect(page, "#query-title").to_have_text("03.png")
     expect(page, "#status").to_have_text("20 images, nearest first.")
-    assert texts(page, "#results li:first-child .fact")[0] == "the same image"
-    assert "identical" in page.locator("#results li").first.get_attribute("class")
-    apart = [float(text.split()[0]) for text in texts(page, "#results .fact") if text.endswith(" apart")]
-    assert len(apart) == 19
-    assert apart == sorted(apart)
-    assert set(texts(page, "#results .likely")) <= {"the same image", "very likely", "maybe", "unlikely"}
-    said = page.locator("#results .from").nth(1).get_attribute("aria-label")
-    assert re.search(r"^Search from image \d+, \w+, (very likely|maybe|unlikely), [\d.]+ bits? apart, less sure", said)
+    assert texts(page, "#results .fact")[0] == "the same image"
+    assert set(texts(page, "#results .fact")) <= {"the same image", "very likely", "maybe", "unlikely"}
+    said = page.locator("#results .open").nth(1).get_attribute("aria-label")
+    assert re.search(r"^Image \d+, (ones|zeros), (very likely|maybe|unlikely)$", said)
+    assert "bits apart" in page.locator("#results .fact").nth(1).get_attribute("title")
 
-    found = page.locator("#results .from").nth(5)
-    id_ = int(re.search(r"image (\d+)", found.get_attribute("aria-label"))[1])
-    found.click()
-    expect(page, "#query-title").to_have_text(f"Image {id_}")
+    id_ = ids(page)[5]
+    photo(page, id_).locator(".open").click()
+    page.click("#viewer-similar")
+    expect(page, "#viewer").to_be_hidden()
     expect(page, "#status").to_have_text("19 images, nearest first.")
     assert page.url.endswith(f"#/image/{id_}")
+    assert ids(page) == [match["id"] for match in api(server, f"/api/search?id={id_}&k=60")["matches"]]
 
     page.select_option("#label", "zeros")
     expect(page, "#status").to_have_text(re.compile(r"^(9|10) images"))
-    assert set(texts(page, "#results .name strong")) == {"zeros"}
+    assert set(texts(page, "#results .name")) == {"zeros"}
     page.fill("#radius", "0")
     page.keyboard.press("Enter")
     near = api(server, f"/api/search?id={id_}&label=zeros&radius=0")["matches"]
     expect(page, "#results li").to_have_count(len(near))
-    page.fill("#radius", "")
-    page.keyboard.press("Enter")
-    page.select_option("#label", "")
+    for _ in range(2):
+        page.go_back()
     expect(page, "#results li").to_have_count(19)
-
-    first = page.locator("#results li").first
-    gone = int(re.search(r"\d+", first.locator(".delete").get_attribute("aria-label"))[0])
-    first.locator(".delete").click()
-    expect(page, "#results li:first-child .delete").to_have_text("Delete?")
-    first.locator(".delete").click()
-    expect(page, "#results li").to_have_count(18)
-    expect(page, "#facts").to_have_text("19 images as codes of 20 bits, by dmuh.")
-    assert httpx2.get(f"{server.address}/api/images/{gone}").status_code == 404
+    page.go_back()
+    expect(page, "#viewer-title").to_be_visible()
     page.go_back()
     expect(page, "#query-title").to_have_text("03.png")
-    expect(page, "#results li").to_have_count(19)
+    expect(page, "#results li").to_have_count(20)
     page.click("#to-search")
-    expect(page, "#results-title").to_have_text("Where to begin")
+    expect(page, "#title").to_have_text("Where to begin")
     expect(page, "#query").to_be_hidden()
 
 
-def in_cases(probability: float) -> str:
-    """A probability in words."""
-    for whole in (10, 100, 1000):
-        if probability * whole >= 0.95:
-            return f"{math.floor(probability * whole + 0.5)} of {whole:,} cases"
-    return "fewer than 1 of 1,000 cases"
+def test_reload_back_and_links_keep_view_filters_ranking_and_the_open_image(browser, server):
+    with watched(browser, server) as page:
+        page.goto(f"{server.address}/#/image/4?label=zeros&ranking=hamming")
+        expect(page, "#results li").to_have_count(10)
+        matches = api(server, "/api/search?id=4&k=60&ranking=hamming&label=zeros")["matches"]
+        assert ids(page) == [match["id"] for match in matches]
+        page.locator("#results .open").nth(2).click()
+        expect(page, "#viewer").to_be_visible()
+        address = page.url
+        assert address.endswith(f"#/image/4?label=zeros&ranking=hamming&open={matches[2]['id']}")
+        page.reload()
+        expect(page, "#viewer").to_be_visible()
+        expect(page, "#viewer-path").to_have_text(matches[2]["path"])
+        assert page.input_value("#label") == "zeros"
+        assert page.input_value("#ranking") == "hamming"
+        assert ids(page) == [match["id"] for match in matches]
+        page.keyboard.press("ArrowRight")
+        expect(page, "#viewer-path").to_have_text(matches[3]["path"])
+        page.go_back()  # to the list, however many images were looked at
+        expect(page, "#viewer").to_be_hidden()
+        assert page.url.endswith("#/image/4?label=zeros&ranking=hamming")
+        page.go_forward()
+        expect(page, "#viewer-path").to_have_text(matches[3]["path"])
+    with watched(browser, server) as page:
+        page.goto(address)  # a link that somebody sent
+        expect(page, "#viewer-path").to_have_text(matches[2]["path"])
+        page.keyboard.press("Escape")
+        expect(page, "#viewer").to_be_hidden()
+        expect(page, "#results li").to_have_count(10)
+    with watched(browser, server) as page:
+        page.goto(f"{server.address}/?ranking=hamming#/image/4")  # a link of earlier versions
+        expect(page, "#results li").to_have_count(19)
+        assert page.input_value("#ranking") == "hamming"
+        apart = re.search(r"[\d.]+ bits? apart", page.locator("#results .fact").nth(3).get_attribute("title"))
+        assert "." not in apart[0]
+
+
+def test_the_large_view_shows_names_labels_sureness_and_similar_images(page, server):
+    page.goto(f"{server.address}/#/image/4")
+    expect(page, "#results li").to_have_count(19)
+    matches = api(server, "/api/search?id=4&k=19")["matches"]
+    page.locator("#results .open").nth(1).click()
+    second = matches[1]
+    expect(page, "#viewer-title").to_have_text(second["path"].split("/")[-1])
+    expect(page, "#viewer-path").to_have_text(second["path"])
+    assert texts(page, "#viewer-labels a") == second["labels"]
+    assert f"shares a label in {in_cases(second['match'])}" in page.inner_text("#viewer-likely")
+    assert "bits may turn over" in page.inner_text("#viewer-sure")
+    until(page, "document.getElementById('viewer-image').naturalWidth > 0")
+    assert page.get_attribute("#viewer-image", "src") == f"/api/images/{second['id']}/file"
+    near = [match["id"] for match in api(server, f"/api/search?id={second['id']}&k=8")["matches"]]
+    expect(page, "#viewer-strip a").to_have_count(8)
+    assert [f"open={id_}" in link for id_, link in zip(
+        near, page.locator("#viewer-strip a").evaluate_all("all => all.map(a => a.href)"), strict=True
+    )] == [True] * 8  # fmt: skip
+    page.keyboard.press("ArrowRight")
+    expect(page, "#viewer-path").to_have_text(matches[2]["path"])
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(page, "#viewer-path").to_have_text(matches[0]["path"])
+    expect(page, "#previous").to_be_disabled()
+    page.click("#next")
+    page.keyboard.press("Escape")
+    expect(page, "#viewer").to_be_hidden()
+    assert page.evaluate("document.activeElement.closest('.photo').dataset.id") == str(second["id"])  # the focus returns
+
+
+def test_a_link_to_an_image_that_is_gone_says_so(browser, server):
+    report = "Failed to load resource: the server responded with a status of 404 (Not Found)"
+    with watched(browser, server, [report]) as page:
+        page.goto(f"{server.address}/#/image/4?open={2**40}")
+        expect(page, "#viewer-title").to_have_text(f"There is no image {2**40}.")
+        page.click("#viewer-close")
+        expect(page, "#viewer").to_be_hidden()
+        expect(page, "#results li").to_have_count(19)
+
+
+def test_what_differs_between_two_codes_and_which_bits_were_coin_tosses(page, server):
+    answer = api(server, "/api/search?id=4&k=19")
+    query = answer["query"]
+    page.goto(f"{server.address}/#/image/4")
+    expect(page, "#results li").to_have_count(19)
+    for match in answer["matches"][::6]:
+        photo(page, match["id"]).locator(".open").click()
+        expect(page, "#viewer-path").to_have_text(match["path"])
+        differing = [n for n in range(20) if match["bits"][n] != query["bits"][n]]
+        tossed = [n for n in differing if max(query["bit_uncertainty"][n], match["bit_uncertainty"][n]) >= 1 / 3]
+        marks = page.locator("#viewer-bits .pair").evaluate_all("all => all.map(pair => pair.className)")
+        assert [n for n, mark in enumerate(marks) if "differs" in mark] == differing
+        assert [n for n, mark in enumerate(marks) if "tossed" in mark] == tossed
+        said = page.inner_text("#viewer-differs")
+        assert said.startswith(f"{len(differing)} of 20 bits differ") or (said.startswith("All 20 bits are the query's"))
+        assert ("coin toss" in said) == bool(differing)
+        label = page.get_attribute("#viewer-bits", "aria-label")
+        assert all(f"{n + 1} (tossed)" in label for n in tossed)
+        page.keyboard.press("Escape")
+        expect(page, "#viewer").to_be_hidden()
 
 
 def test_the_code_is_drawn_and_how_sure_its_bits_are_is_seen(page, server):
     image = api(server, "/api/images?n=100&order=uncertainty")["images"][0]
     page.goto(f"{server.address}/#/image/{image['id']}")
+    page.click("#query-code summary")
     expect(page, "#code .bit").to_have_count(20)
     bits, unsure = page.locator("#code .bit").all(), image["bit_uncertainty"]
     assert "".join("1" if "one" in bit.get_attribute("class") else "0" for bit in bits) == image["bits"]
@@ -175,23 +171,27 @@ def test_the_code_is_drawn_and_how_sure_its_bits_are_is_seen(page, server):
     least = max(range(20), key=lambda n: unsure[n])
     label = page.get_attribute("#code", "aria-label")
     assert label == f"Code {image['bits']}; the least sure, bit {least + 1}, turns over in {in_cases(unsure[least])}"
-    facts = page.inner_text("#query-facts")
-    assert f"About {20 * image['uncertainty']:.1f} of 20 bits may turn over, more than for 99% of the" in facts
+    may = 20 * image["uncertainty"]
+    facts = f"Among the least sure 2%: about {may:.1f}" if may < 3 else f"Among the least sure 2%: about {may:.0f}"
+    assert f"{facts} of its 20 bits may turn over." in page.inner_text("#query-facts")
 
 
 def test_least_sure_images_come_first(page, server):
     page.click("#to-uncertain")
-    expect(page, "#results-title").to_have_text("Least sure images")
+    expect(page, "#title").to_have_text("Least sure images")
     expect(page, "#results li").to_have_count(20)
-    expect(page, "#at-least").to_be_hidden()
-    images = api(server, "/api/images?n=100&order=uncertainty")["images"]
-    everyone = [image["uncertainty"] for image in images]
-    shares = [int(re.fullmatch(r"less sure than (\d+)%", text).group(1)) for text in texts(page, "#results .fact")]
-    below = [100 * sum(other < own for other in everyone) / len(everyone) for own in everyone]
-    assert shares == pytest.approx(below, abs=6)  # a step of 20 images is 5%
-    assert shares == sorted(shares, reverse=True)
+    expect(page, "#at-least").to_have_count(0)
+    assert ids(page) == [image["id"] for image in api(server, "/api/images?n=100&order=uncertainty")["images"]]
+    order = ["among the least sure 2%", "among the least sure 10%", "less sure than most", "as sure as most",
+             "surer than most"]  # fmt: skip
+    ranks = [order.index(text) for text in texts(page, "#results .fact")]
+    assert ranks == sorted(ranks)
+    assert {0, 4} <= set(ranks)
     page.select_option("#label", "ones")
     expect(page, "#results li").to_have_count(10)
+    page.reload()
+    expect(page, "#results li").to_have_count(10)
+    assert page.input_value("#label") == "ones"
 
 
 def test_what_is_not_likely_enough_is_left_out_and_nothing_close_enough_is_said(page, server):
@@ -207,24 +207,13 @@ def test_what_is_not_likely_enough_is_left_out_and_nothing_close_enough_is_said(
         for id_ in range(1, 11)
         if not (answer := api(server, f"/api/search?id={id_}&k=24&label=zeros&at_least=0.8"))["matches"]
     )
-    page.goto(f"{server.address}/#/image/{alone}")
-    expect(page, "#query-title").to_have_text(f"Image {alone}")
-    page.select_option("#label", "zeros")
+    page.goto(f"{server.address}/#/image/{alone}?at_least=0.8&label=zeros")
     expect(page, "#status").to_have_text(
         f"Nothing close enough: the likeliest of the nearest images shares a label in {in_cases(answer['best'])}."
     )
     expect(page, "#results li").to_have_count(0)
     page.select_option("#at-least", label="any")
     expect(page, "#results li").to_have_count(10)
-
-
-def test_the_ranking_in_the_address_is_asked_for(browser, server):
-    with watched(browser, server) as page:
-        page.goto(f"{server.address}/?ranking=hamming#/image/4")
-        expect(page, "#results li").to_have_count(19)
-        apart = [text for text in texts(page, "#results .fact") if text.endswith(" apart")]
-        matches = api(server, "/api/search?id=4&k=24&ranking=hamming")["matches"]
-        assert apart == [f"{m['hamming']} {'bit' if m['hamming'] == 1 else 'bits'} apart" for m in matches]
 
 
 def test_an_image_is_added_and_strange_words_are_only_shown(own_page, tmp_path):
@@ -234,8 +223,10 @@ def test_an_image_is_added_and_strange_words_are_only_shown(own_page, tmp_path):
     page.set_input_files("#file", tmp_path / "noise.png")
     page.fill("#add-label", strange)
     page.click("#add button")
-    expect(page, "#status").to_contain_text("Added as image 21; 21 images now.")
-    assert strange in texts(page, "#results .name strong")
+    expect(page, "#toast-text").to_have_text("Added as image 21; 21 images now.")
+    expect(page, "#facts").to_contain_text("21 images")
+    expect(page, "#results li").to_have_count(21)
+    assert strange in texts(page, "#results .name")
     assert page.locator("#results .name img").count() == 0
     page.select_option("#label", strange)
     expect(page, "#results li").to_have_count(1)
@@ -246,58 +237,32 @@ def test_names_that_are_not_unicode_are_shown_and_searched_from(browser, model, 
     with Server(model, "--images", folder, "--state", tmp_path / "state") as server, watched(browser, server) as page:
         page.goto(f"{server.address}/#/uncertain")
         expect(page, "#results li").to_have_count(20)
-        tile = page.locator("#results li", has_text=r"caf\xe9.png")
-        assert tile.locator("button.from").get_attribute("title") == r"caf\xe9.png"
-        tile.locator("button.from").click()
-        expect(page, "#results-title").to_have_text("Nearest images")
+        named = page.locator("#results li", has_text=r"caf\xe9.png")
+        assert named.locator(".open").get_attribute("title") == r"caf\xe9.png"
+        named.locator(".open").click()
+        expect(page, "#viewer-title").to_have_text(r"caf\xe9.png")
+        page.click("#viewer-similar")
+        expect(page, "#title").to_have_text("Nearest images")
         expect(page, "#query-image").to_have_js_property("naturalWidth", 40)
 
 
-def test_what_is_wrong_is_said(browser, server, tmp_path):
+def test_after_a_refused_upload_the_query_before_it_is_gone(browser, server, photos, tmp_path):
     (tmp_path / "text.png").write_text("no image")
     report = "Failed to load resource: the server responded with a status of 415 (Unsupported Media Type)"
     with watched(browser, server, [report]) as page:
         page.goto(server.address)
+        page.set_input_files("#file", photos / "ones" / "03.png")
+        expect(page, "#query-title").to_have_text("03.png")
         page.set_input_files("#file", tmp_path / "text.png")
         expect(page, "#status").to_have_text("This is not a JPEG, PNG, WebP or GIF image.")
         expect(page, "#status").to_have_class("wrong")
-
-
-def test_it_is_used_by_keyboard_alone(page, server):
-    expect(page, "#results li").to_have_count(20)
-    seen = []
-    for _ in range(8):
-        page.keyboard.press("Tab")
-        seen.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
-    assert seen[:4] == ["to-search", "to-uncertain", "file", "label"]
-    assert "from" in seen
-    while page.evaluate("document.activeElement.className") != "from":
-        page.keyboard.press("Shift+Tab")
-    style = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    assert style == "solid"
-    page.keyboard.press("Enter")
-    expect(page, "#query-title").to_contain_text("Image ")
-    unnamed = page.evaluate(
-        "[...document.querySelectorAll('input, select')].filter(e => !e.labels.length && !e.hidden).map(e => e.id)"
-    )
-    assert unnamed == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_it_without_scrolling_sideways(browser, server, scheme):
-    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True, "color_scheme": scheme}
-    with watched(browser, server, **phone) as page:
-        page.goto(f"{server.address}/#/image/3")
-        expect(page, "#results li").to_have_count(19)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        columns = page.evaluate(
-            "getComputedStyle(document.getElementById('results')).gridTemplateColumns.split(' ').length"
-        )
-        assert columns == 2
-        page.locator("#results .from").first.tap()
-        page.wait_for_function("location.hash !== '#/image/3'")
-        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
+        expect(page, "#query").to_be_hidden()
+        expect(page, "#results li").to_have_count(0)
+        page.go_back()
+        expect(page, "#query-title").to_have_text("03.png")
+        expect(page, "#results li").to_have_count(20)
+        page.reload()  # which loses the user's file
+        expect(page, "#status").to_contain_text("choose it again")
 
 
 def test_a_token_is_asked_for_once(browser, model, folder, tmp_path):
@@ -317,13 +282,16 @@ def test_a_token_is_asked_for_once(browser, model, folder, tmp_path):
         expect(page, "#results li").to_have_count(20)
         shown = page.locator("#results img").first
         shown.scroll_into_view_if_needed()
-        page.wait_for_function("document.querySelector('#results img').naturalWidth > 0")
+        until(page, "document.querySelector('#results img').naturalWidth > 0")
         page.close()
         page = browser.new_page()
         page.goto(f"{server.address}/#token={TOKEN.replace(' ', '%20')}")
         expect(page, "#results li").to_have_count(20)
         assert TOKEN.replace(" ", "%20") not in page.url
         page.close()
+        for path in ("/page/main.js", "/page/page.css", "/icon.svg", "/"):
+            assert httpx2.get(f"{server.address}{path}").status_code == 200
+        assert httpx2.get(f"{server.address}/page/../api/about").status_code == 401
 
 
 # They are loaded once more, so that the event which this waits for is one that the page has seen before.
@@ -345,3 +313,24 @@ def test_digits_are_shown_by_their_pixels_and_photographs_smoothly(browser, mode
         expect(page, "#results li").to_have_count(23)
         drawn = dict(page.eval_on_selector_all("#results img", HOW_THEY_ARE_DRAWN))
         assert {side: drawn[side] for side in (28, 40, 90)} == {28: "pixelated", 40: "auto", 90: "auto"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_results_above_the_fold_and_does_not_scroll_sideways(browser, server, scheme):
+    with watched(browser, server, **PHONE, color_scheme=scheme) as page:
+        for address in ("/", "/#/image/3", "/#/uncertain"):
+            page.goto(f"{server.address}{address}")
+            expect(page, "#results li").to_have_count(19 if "image" in address else 20)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            first = page.locator("#results .open").first.bounding_box()
+            assert first["y"] + first["height"] < 500  # of 780
+        page.goto(f"{server.address}/#/image/3")
+        page.locator("#results .open").nth(3).tap()
+        expect(page, "#viewer").to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.locator("#next").tap()
+        page.locator("#viewer-similar").tap()
+        expect(page, "#viewer").to_be_hidden()
+        until(page, "location.hash !== '#/image/3'")
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]

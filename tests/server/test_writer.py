@@ -10,7 +10,7 @@ from serving import client_of, picture
 from test_catalogue import make_codes
 
 from dmuh.catalogue import Catalogue, Entry
-from dmuh.catalogue.writer import Deletion, Writer, is_added_name, new_file_name
+from dmuh.catalogue.writer import Addition, Deletion, Restoration, Writer, is_added_name, new_file_name
 from dmuh.server.images.upload_check import check_upload
 
 PNG = {"content-type": "image/png"}
@@ -41,9 +41,42 @@ def test_a_crafted_catalogue_reaches_no_file_but_the_services_own(tmp_path, path
         writer = Writer(catalogue, added, lambda *_: None)
         assert writer.write([Deletion(1)]) == [1]
         assert len(catalogue) == 0
+        writer.close()
     assert (tmp_path / "outside.png").exists()
     assert (added / "mine.png").exists()
     assert "not a name that this service gives" in caplog.text
+
+
+def test_what_was_deleted_is_brought_back_as_it_was_for_a_while(tmp_path, monkeypatch):
+    added = tmp_path / "added"
+    added.mkdir()
+    told = []
+    with Catalogue(tmp_path / "catalogue.sqlite", 12) as catalogue:
+        writer = Writer(catalogue, added, lambda new, gone, labels: told.append((new, gone, labels)))
+        code = make_codes(1)
+        (id_,) = writer.write([Addition(b"content", ".png", code, ["sea"], {"name": "a"})])
+        catalogue.add([Entry("mine.png", ["sky"])], make_codes(1))
+        rows = [catalogue.row(id_), catalogue.row(id_ + 1)]
+        stored = catalogue.codes()
+        writer.write([Deletion(id_), Deletion(id_ + 1)])
+        assert len(catalogue) == 0
+        assert catalogue.forgotten() == {"mine.png"}
+        assert len(list(added.iterdir())) == 1
+        assert writer.write([Restoration(id_), Restoration(id_ + 1)]) == [id_, id_ + 1]
+        assert [catalogue.row(id_), catalogue.row(id_ + 1)] == rows
+        assert catalogue.labels() == {"sea": 1, "sky": 1}
+        assert catalogue.forgotten() == set()
+        new, gone, labels = told[-1]
+        assert ([int(codes.ids[0]) for codes in new], gone, labels) == ([id_, id_ + 1], [], {"sea", "sky"})
+        assert np.array_equal(new[0].bits, stored.bits[:1])
+        assert np.array_equal(new[0].levels, stored.levels[:1])
+        again = writer.write([Restoration(id_)])
+        assert str(again[0]) == f"image {id_} was not deleted in the last ten minutes"
+        writer.write([Deletion(id_)])
+        monkeypatch.setattr("dmuh.catalogue.writer._UNDO_SECONDS", -1.0)
+        writer.write([Deletion(id_ + 1)])  # each change ends what is too long ago
+        assert list(added.iterdir()) == []
+        assert isinstance(writer.write([Restoration(id_)])[0], RequestError)
 
 
 def test_a_locked_catalogue_is_a_503_and_reading_goes_on(digit_hasher, folder, tmp_path, monkeypatch):

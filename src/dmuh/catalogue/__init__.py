@@ -6,6 +6,7 @@ schema.py            the tables, and the checksum of each row
 versions.py          a new file gets its tables, one of an older version is converted
 database.py          the SQLite file: connections, transactions, errors as sentences
 integrity.py         checks that the file is as it was written
+row_codes.py         the codes of rows, as an index takes them
 writer.py            Writer: additions and deletions that survive a crash, with the files of added images
 state_folder.py      StateFolder: where a service keeps the catalogue and the added images
 from_folder.py       images of a folder into the catalogue

@@ -7,6 +7,7 @@ a checksum, which is checked whenever the row is read.
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -127,10 +128,7 @@ class Catalogue(Database):
                     id_, os.fsencode(entry.path), int(entry.added), entry.stamp, json.dumps(list(entry.labels)),
                     json.dumps(entry.metadata), unsure[row] if entry.uncertainty is None else entry.uncertainty,
                 )  # fmt: skip
-                connection.execute(f"INSERT INTO images VALUES ({'?, ' * 7}?)", (*image, image_checksum(*image)))
-                connection.execute(f"INSERT INTO codes VALUES ({'?, ' * 4}?)", code_row(id_, codes, row))
-                labels = sorted({(label, id_) for label in entry.labels})
-                connection.executemany("INSERT INTO labels VALUES (?, ?)", labels)
+                _insert(connection, image, code_row(id_, codes, row), entry.labels)
                 ids.append(id_)
             write_note(connection, "last", str(last))
         return ids
@@ -149,6 +147,13 @@ class Catalogue(Database):
                 values = (row.path, path_checksum(row.path))
                 connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", values)
         return row
+
+    def restore(self, row: Row) -> None:
+        """Add an image that was removed, as it was; its file is no longer forgotten."""
+        with self.transaction() as connection:
+            code = (row.id, row.code, row.levels, row.contents)
+            _insert(connection, row[:7], (*code, code_checksum(*code)), json.loads(row.labels))
+            connection.execute("DELETE FROM forgotten WHERE path = ?", (row.path,))
 
     def row(self, id_: int) -> Row | None:
         """Return an image, or None."""
@@ -275,6 +280,15 @@ def code_row(id_: int, codes: Codes, row: int) -> tuple[int, bytes, bytes | None
         None if codes.contents is None else int(codes.contents[row]),
     )  # fmt: skip
     return (*code, code_checksum(*code))
+
+
+def _insert(
+    connection: sqlite3.Connection, image: tuple[Any, ...], code: tuple[Any, ...], labels: Iterable[str]
+) -> None:
+    """Insert the row of an image, that of its code with its checksum, and its labels."""
+    connection.execute(f"INSERT INTO images VALUES ({'?, ' * 7}?)", (*image, image_checksum(*image)))
+    connection.execute(f"INSERT INTO codes VALUES ({'?, ' * 4}?)", code)
+    connection.executemany("INSERT INTO labels VALUES (?, ?)", sorted({(label, image[0]) for label in labels}))
 
 
 def _sure(worth: NDArray[np.float32] | None) -> int:

@@ -2,17 +2,23 @@
 
 The file of an added image is on the disk before its row is, and the file of a deleted one goes after its row: a crash
 in between leaves a file without a row, which the next start sets aside, and never a row without its file.
+
+A deletion can be undone for ten minutes: as long its row is kept in memory, and its file where it is.
 """
 
+import json
 import logging
 import os
 import re
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 from dmuh.catalogue.catalogue import Catalogue, Entry, Row
+from dmuh.catalogue.row_codes import codes_of
 from dmuh.codes import Codes
 from dmuh.errors import CatalogueError, RequestError
 from dmuh.files import no_room, written_whole
@@ -20,6 +26,7 @@ from dmuh.files import no_room, written_whole
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}\.(jpg|png|gif|webp)")
+_UNDO_SECONDS, _UNDO_IMAGES = 600.0, 10_000  # how long a deletion can be undone, and how many at most
 
 
 def new_file_name(suffix: str) -> str:
@@ -50,7 +57,14 @@ class Deletion:
     id: int
 
 
-Change = Addition | Deletion
+@dataclass(frozen=True)
+class Restoration:
+    """An image to be brought back that was removed a short time ago, by its id."""
+
+    id: int
+
+
+Change = Addition | Deletion | Restoration
 Update = Callable[[Sequence[Codes], Sequence[Row], set[str]], None]
 
 
@@ -61,6 +75,11 @@ class Writer:
         self._catalogue = catalogue
         self._folder = folder
         self._update = update
+        self._deleted: OrderedDict[int, tuple[float, Row]] = OrderedDict()  # with the time, the earliest first
+
+    def close(self) -> None:
+        """End the time in which deletions can be undone."""
+        self._expire(0)
 
     def write(self, changes: Sequence[Change]) -> list[int | Exception]:
         """Make changes, all or none; return the id of each image, or why it cannot be changed."""
@@ -68,6 +87,7 @@ class Writer:
         files: list[Path] = []
         new: list[Codes] = []
         gone: list[Row] = []
+        back: list[Row] = []
         try:
             with self._catalogue.transaction():
                 for change in changes:
@@ -75,6 +95,8 @@ class Writer:
                         files.append(self._folder / new_file_name(change.suffix))
                         new.append(self._add(change, files[-1]))
                         results.append(int(new[-1].ids[0]))
+                    elif isinstance(change, Restoration):
+                        results.append(self._restore(change, back))
                     else:
                         results.append(self._delete(change, gone))
         except BaseException:
@@ -82,8 +104,13 @@ class Writer:
                 file.unlink(missing_ok=True)
             raise
         labels = {label for change in changes if isinstance(change, Addition) for label in change.labels}
+        labels |= {label for row in back for label in json.loads(row.labels)}
+        new += [self._codes(row) for row in back]
         self._update(new, gone, labels)
-        self._remove_files(gone)
+        for row in back:
+            del self._deleted[row.id]
+        self._deleted.update((row.id, (time.monotonic(), row)) for row in gone)
+        self._expire(_UNDO_IMAGES)
         return results
 
     def _add(self, addition: Addition, file: Path) -> Codes:
@@ -109,6 +136,25 @@ class Writer:
             return RequestError(404, f"there is no image {deletion.id}")
         gone.append(row)
         return row.id
+
+    def _restore(self, restoration: Restoration, back: list[Row]) -> int | Exception:
+        _, row = self._deleted.get(restoration.id, (0, None))
+        if row is None or row in back:
+            return RequestError(404, f"image {restoration.id} was not deleted in the last ten minutes")
+        self._catalogue.restore(row)
+        back.append(row)
+        return row.id
+
+    def _codes(self, row: Row) -> Codes:
+        return codes_of([row], self._catalogue.n_bits, self._catalogue.worth).with_ids([row.id])
+
+    def _expire(self, most: int) -> None:
+        """Forget deletions that are too long ago, and all but the last `most`, with the files that were added."""
+        late = time.monotonic() - _UNDO_SECONDS
+        expired = []
+        while self._deleted and (len(self._deleted) > most or next(iter(self._deleted.values()))[0] < late):
+            expired.append(self._deleted.popitem(last=False)[1][1])
+        self._remove_files(expired)
 
     def _remove_files(self, gone: Sequence[Row]) -> None:
         """Remove the files of images that were added and are gone; a name that this service never gave stays."""

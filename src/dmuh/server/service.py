@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dmuh.catalogue import Catalogue, Row
-from dmuh.catalogue.writer import Addition, Change, Deletion, Writer
+from dmuh.catalogue.writer import Addition, Change, Deletion, Restoration, Writer
 from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.encoder import Hasher
 from dmuh.errors import RequestError
@@ -57,7 +57,7 @@ class Service:
         self._changes = 0
         self._searcher = Searcher(catalogue, whole, self._match)
         self._writer = CodeWriter(catalogue.n_bits, catalogue.worth)
-        writer = Writer(catalogue, added, self._update)
+        self._changer = Writer(catalogue, added, self._update)
 
         def encode(pixels: list[Pixels]) -> list[Codes | Exception]:
             codes = hasher.encode_pixels(np.stack(pixels), self._sure)
@@ -70,7 +70,7 @@ class Service:
             "search", self._searcher.answer, on_batch=metrics.batches("search")
         )
         self._writing: Batcher[Change, int] = Batcher(
-            "write", writer.write, waiting=256, must_finish=True, on_batch=metrics.batches("write")
+            "write", self._changer.write, waiting=256, must_finish=True, on_batch=metrics.batches("write")
         )
         self._reading = ThreadPoolExecutor(2, thread_name_prefix="dmuh-read")
 
@@ -83,6 +83,7 @@ class Service:
         self._files.close()
         for worker in (self._encoding, self._writing, self._searching):
             worker.close()
+        self._changer.close()
         self._reading.shutdown()
 
     async def search(self, search: Search) -> str:
@@ -103,14 +104,18 @@ class Service:
         """Delete an image from the catalogue, with its file if it was added through the service."""
         await self._writing.submit(Deletion(id_))
 
+    async def restore(self, id_: int) -> str:
+        """Bring back an image that was deleted a short time ago; return it as JSON."""
+        return await self.image(await self._writing.submit(Restoration(id_)))
+
     async def image(self, id_: int) -> str:
         """Return an image as JSON."""
         return self._json(await self._read(lambda: self._row(id_)))
 
-    async def images(self, order: str, n: int, offset: int, label: str | None) -> str:
-        """Return images as JSON: the least sure first, by id, or at random."""
+    async def images(self, order: str, n: int, offset: int, label: str | None, seed: int | None = None) -> str:
+        """Return images as JSON: the least sure first, by id, or at random, the same for the same seed."""
         if order == "random":
-            rows = await self._read(lambda: self._catalogue.sample(n, label))
+            rows = await self._read(lambda: self._catalogue.sample(n, label, seed))
         else:
             rows = await self._read(lambda: self._catalogue.listed(order, n, offset, label))
         return f'{{"images":[{",".join(self._json(row) for row in rows)}]}}'

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.catalogue import Row
+from dmuh.catalogue.row_codes import codes_of
 from dmuh.codes import Codes
 from dmuh.index.soft import Ranking, pair_distances, shown
 
@@ -24,12 +25,7 @@ class StoredCodes:
 
     def codes(self, rows: Sequence[Row]) -> Codes:
         """Return the codes of rows, with their levels; ids are positions."""
-        width = -(-self._n_bits // 8)
-        bits = np.frombuffer(b"".join([row.code for row in rows]), np.uint8).reshape(len(rows), width)
-        if self._worth is None:
-            return Codes(bits, self._n_bits)
-        planes = np.frombuffer(b"".join([row.levels or b"" for row in rows]), np.uint8)
-        return Codes(bits, self._n_bits, levels=planes.reshape(len(rows), -1, width), worth=self._worth)
+        return codes_of(rows, self._n_bits, self._worth)
 
     def distance(self, query: Codes, row: Row, ranking: Ranking) -> float:
         """Return the distance of one code to a row, as an index computes it."""

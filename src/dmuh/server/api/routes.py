@@ -26,6 +26,7 @@ from dmuh.server.api.schemas import (
     QueryId,
     QueryPath,
     Radius,
+    Seed,
     binary,
     responses,
 )
@@ -88,13 +89,18 @@ def image_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
     found = responses(200, "The image.", Image, _404="There is no such image.")
     new = responses(201, "The new image.", Image, **_UPLOADS, _507=_FULL)
     gone = responses(204, "It is deleted.", _404="There is no such image.", _507=_FULL)
+    restored = responses(200, "The image.", Image, _404="No such image was deleted a short time ago.", _507=_FULL)
 
     @router.get("", responses=responses(200, "Images.", ImageList))
     async def images(
-        order: Literal["uncertainty", "id", "random"] = "id", n: N = 24, offset: Offset = 0, label: Label = None
+        order: Literal["uncertainty", "id", "random"] = "id",
+        n: N = 24,
+        offset: Offset = 0,
+        label: Label = None,
+        seed: Seed = None,
     ) -> Response:
         """List images: the least sure first, by id, or some at random."""
-        return _json(await service.images(order, n, offset, label))
+        return _json(await service.images(order, n, offset, label, seed))
 
     @router.post("", status_code=201, openapi_extra=UPLOAD, responses=new)
     async def add(request: Request, labels: Labels = [], name: Name = None) -> Response:  # noqa: B006
@@ -112,6 +118,11 @@ def image_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         """Delete an image from the collection; a file that was not added through the service stays where it is."""
         await service.delete(id)
         return Response(status_code=204)
+
+    @router.post("/{id}/restore", responses=restored)
+    async def restore(id: Id) -> Response:  # noqa: A002
+        """Bring back an image that was deleted a short time ago, under the same id."""
+        return _json(await service.restore(id))
 
     return router
 

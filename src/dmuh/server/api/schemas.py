@@ -54,6 +54,9 @@ Labels = Annotated[
 Name = Annotated[str | None, Query(max_length=200, description="What the new image is called.", examples=["a.jpg"])]
 N = Annotated[int, Query(ge=1, le=MOST_LISTED, description="How many images at most.")]
 Offset = Annotated[int, Query(ge=0, le=_LARGEST, description="How many images to pass over.")]
+Seed = Annotated[
+    int | None, Query(ge=0, le=_LARGEST, description="Images at random are the same for the same seed.", examples=[1])
+]
 
 Known = Annotated[
     str, Header(alias="if-none-match", max_length=4096, description="Tags of what the browser has.", examples=['"1-2"'])

@@ -30,7 +30,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "dmuh_session"
-_OPEN = {"/", "/page.css", "/page.js", "/icon.svg", "/healthz"}  # these show nothing of the collection
+PAGE_FILES = "/page/"
+_OPEN = {"/", "/icon.svg", "/healthz"}  # these, and the files of the page, show nothing of the collection
 _SINGLE = {b"host", b"origin", b"authorization", b"content-length", b"content-type", b"transfer-encoding"}
 _CLIENTS = 10_000  # whose requests are counted at a time
 _HEADERS = [
@@ -108,7 +109,7 @@ class Guard:
         host = headers.get(b"host", "").lower()
         if not self._is_ours(host):
             raise RequestError(403, "this host name is not the service's: allow it by dmuh serve --allow-host")
-        is_open = scope["path"] in _OPEN  # anyone may link to these
+        is_open = scope["path"] in _OPEN or scope["path"].startswith(PAGE_FILES)  # anyone may link to these
         foreign = headers.get(b"origin", f"http://{host}").lower() not in (f"http://{host}", f"https://{host}")
         if foreign or (not is_open and headers.get(b"sec-fetch-site", "none") not in ("none", "same-origin")):
             raise RequestError(403, "requests from the pages of others are not answered")

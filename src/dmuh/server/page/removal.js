@@ -1,0 +1,84 @@
+// Images are removed from the collection at once, and can be brought back.
+
+import { ask, at, learn, make, say } from "./api.js";
+import { dropImages } from "./feed.js";
+import { allTiles, ensureFocusable, focusTile, imageOf } from "./tiles.js";
+import { capital, counted } from "./words.js";
+
+const AT_ONCE = 4; // requests
+let removed = []; // by the last removal, which can be undone
+let afterUndo = async () => {};
+let afterRemoval = () => {};
+
+export function onRemoval(changed, undone) {
+  afterRemoval = changed;
+  afterUndo = undone;
+}
+
+// Calls `work` for each, a few at a time; returns those for which it succeeded, and what the first failure said.
+async function forEach(images, work) {
+  const waiting = [...images];
+  const done = [];
+  let wrong = null;
+  const worker = async () => {
+    for (let image = waiting.shift(); image; image = waiting.shift()) {
+      try {
+        await work(image);
+        done.push(image);
+      } catch (error) {
+        if (error.status === 404) done.push(image); // somebody else was quicker
+        else wrong ??= error;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  return [done, wrong];
+}
+
+export async function removeImages(images) {
+  if (!images.length) return;
+  const all = allTiles();
+  const next = all.slice(all.findIndex((item) => imageOf(item).id === images[0].id)).find(
+    (item) => !images.some((image) => image.id === imageOf(item).id),
+  );
+  const [done, wrong] = await forEach(images, (image) => ask(`/api/images/${image.id}`, { method: "DELETE" }));
+  const ids = new Set(done.map((image) => image.id));
+  dropImages(ids);
+  for (const item of allTiles()) if (ids.has(imageOf(item).id)) item.remove();
+  ensureFocusable();
+  removed = done;
+  await learn();
+  afterRemoval(ids);
+  if (!document.querySelector("dialog[open]")) focusTile(next);
+  const yours = done.some((image) => !image.path.startsWith("added/")) ? " Your files stay where they are." : "";
+  toast(`${capital(counted(done.length, "image"))} removed from the collection.${yours}`, done.length > 0);
+  if (wrong) say(wrong.message, true);
+}
+
+export async function undo() {
+  if (!removed.length) return;
+  const images = removed;
+  removed = [];
+  const [done, wrong] = await forEach(images, (image) => ask(`/api/images/${image.id}/restore`, { method: "POST" }));
+  await learn();
+  await afterUndo(done);
+  toast(`${capital(counted(done.length, "image"))} brought back.`, false);
+  if (wrong) say(wrong.message, true);
+}
+
+export function toast(text, undoable) {
+  at("toast").hidden = false;
+  at("toast-text").replaceChildren(make("span", { textContent: text }));
+  at("undo").hidden = !undoable;
+}
+
+at("undo").onclick = undo;
+at("toast-close").onclick = () => {
+  at("toast").hidden = true;
+};
+document.addEventListener("keydown", (event) => {
+  if (event.key.toLowerCase() !== "z" || !(event.ctrlKey || event.metaKey)) return;
+  if (event.target.closest("input:not([type=checkbox]), textarea") || !removed.length) return;
+  event.preventDefault();
+  undo();
+});

@@ -1,0 +1,118 @@
+// Where to begin, and the nearest images of one of the collection or of one that the user has.
+
+import { about, ask, at, learn, picture, query, say, send, thumbnail } from "./api.js";
+import { drawCode } from "./code.js";
+import { Feed, feedOf, forgetFeeds, show } from "./feed.js";
+import { changed, go, listOf, read, remember, remembered } from "./state.js";
+import { toast } from "./removal.js";
+import { capital, captionOf, cases, counted, nameOf, surenessAtLength } from "./words.js";
+import { compareWith } from "./viewer.js";
+
+const STEPS = [60, 240, 1000]; // how many of the nearest are asked for, as the page is scrolled
+const LISTED = 96;
+const uploads = []; // the user's images, by their number in the address
+
+export function takeUpload(file) {
+  if (!file) return;
+  uploads.push({ file, source: URL.createObjectURL(file) });
+  const { label, at_least, radius, ranking } = read();
+  go(changed({ view: "search", from: "", upload: String(uploads.length), open: "", order: "", label, at_least, radius, ranking }));
+}
+
+export const search = {
+  title: (state) => (state.from || state.upload ? "Nearest images" : "Where to begin"),
+  filters: (state) => (state.from || state.upload ? ["label", "at_least", "radius", "ranking"] : ["label", "order"]),
+  leave: () => {
+    at("query").hidden = true;
+    compareWith(null);
+  },
+  async open(state) {
+    if (!state.from && !state.upload) return begin(state);
+    const upload = uploads[state.upload - 1];
+    if (state.upload && !upload) {
+      say("A page that is loaded anew has lost the image: choose it again.", true);
+      return null;
+    }
+    return nearest(state, upload);
+  },
+  draw(feed, state) {
+    at("query").hidden = !feed.about.query;
+    if (feed.about.query) drawQuery(feed.about.query, uploads[state.upload - 1], state);
+    show(feed);
+    say(feed.about.said(feed));
+  },
+};
+
+// some images, the same when the page is loaded anew, or all of them
+function begin(state) {
+  const { label, order } = state;
+  if (!remembered("seed")) remember({ seed: 1 + Math.floor(Math.random() * 1e6) });
+  const parameters = { label, n: LISTED, ...(order ? { order } : { order: "random", seed: remembered("seed") }) };
+  const said = (feed) => {
+    if (!feed.images.length) return "There are no images yet.";
+    return "Choose one to see it large and what is like it, or search with an image of your own.";
+  };
+  return feedOf(`${listOf(state)} ${parameters.seed}`, () =>
+    new Feed(async (offset) => {
+      const { images } = await ask(`/api/images?${query({ ...parameters, ...(order ? { offset } : {}) })}`);
+      return { images, done: !order || images.length < LISTED };
+    }, { said }),
+  );
+}
+
+function nearest(state, upload) {
+  const { label, at_least, radius, ranking } = state;
+  return feedOf(listOf(state), () => {
+    const feed = new Feed(async (n) => {
+      const k = STEPS.find((step) => step > n + feed.about.leftOut) ?? STEPS.at(-1);
+      const asked = query({ label, at_least, radius, ranking, k });
+      const answer = await (upload ? send(`/api/search?${asked}`, upload.file) : ask(`/api/search?id=${state.from}&${asked}`));
+      feed.about.query = answer.query;
+      feed.about.best = answer.best;
+      feed.about.leftOut = answer.left_out;
+      const done = k === STEPS.at(-1) || answer.left_out > 0 || answer.matches.length + answer.left_out < k;
+      return { images: answer.matches, done };
+    }, { said, leftOut: 0 });
+    return feed;
+  });
+}
+
+function said(feed) {
+  const { leftOut, best } = feed.about;
+  if (!feed.images.length && leftOut) {
+    return `Nothing close enough: the likeliest of the nearest images shares a label in ${cases(best)}.`;
+  }
+  if (!feed.images.length) return "No image is near.";
+  const less = leftOut ? ` ${counted(leftOut, "less likely one")} left out.` : "";
+  return feed.done ? `${counted(feed.images.length, "image")}, nearest first.${less}` : `The nearest of ${counted(about.images, "image")}.`;
+}
+
+function drawQuery(code, upload, state) {
+  const name = upload ? upload.file.name || "Your image" : nameOf(code);
+  at("query-title").textContent = name;
+  const labels = code.labels?.length ? `${capital(captionOf(code))}. ` : "";
+  at("query-facts").textContent = `${labels}${surenessAtLength(code)}`;
+  picture(at("query-image"), upload ? upload.source : thumbnail(state.from), "");
+  at("query-open").setAttribute("aria-label", upload ? `The query: ${name}` : `Open the query, ${name}`);
+  at("query-open").disabled = Boolean(upload);
+  at("query-open").onclick = () => go(changed({ open: state.from }));
+  at("code-facts").textContent = drawCode(at("code"), code);
+  at("add").hidden = !upload;
+  at("known-labels").replaceChildren(...Object.keys(about.labels).map((label) => new Option(label)));
+  compareWith(code);
+}
+
+at("add").onsubmit = async (event) => {
+  event.preventDefault();
+  const { file } = uploads[read().upload - 1];
+  const given = query({ label: at("add-label").value, name: (file.name || "").slice(0, 200) });
+  try {
+    const image = await send(`/api/images?${given}`, file);
+    await learn();
+    forgetFeeds();
+    go(location.hash, { replace: true });
+    toast(`Added as image ${image.id}; ${counted(about.images, "image")} now.`, false);
+  } catch (error) {
+    say(error.message, true);
+  }
+};
