@@ -498,7 +498,8 @@ def test_the_description_has_every_route_with_examples(client):
     assert routes == {
         ("get", "/api/about"), ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
         ("post", "/api/images"), ("get", "/api/images/{id}"), ("delete", "/api/images/{id}"),
-        ("post", "/api/images/{id}/restore"), ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/thumbnail"), ("post", "/api/session"),
+        ("post", "/api/images/{id}/restore"),
+        ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/thumbnail"), ("post", "/api/session"),
         ("get", "/healthz"), ("get", "/metrics"),
     }  # fmt: skip
     schemas = description["components"]["schemas"]

@@ -117,7 +117,9 @@ def test_the_large_view_shows_names_labels_sureness_and_similar_images(page, ser
     page.click("#next")
     page.keyboard.press("Escape")
     expect(page, "#viewer").to_be_hidden()
-    assert page.evaluate("document.activeElement.closest('.photo').dataset.id") == str(second["id"])  # the focus returns
+    assert page.evaluate("document.activeElement.closest('.photo').dataset.id") == str(
+        second["id"]
+    )  # the focus returns
 
 
 def test_a_link_to_an_image_that_is_gone_says_so(browser, server):
@@ -144,7 +146,7 @@ def test_what_differs_between_two_codes_and_which_bits_were_coin_tosses(page, se
         assert [n for n, mark in enumerate(marks) if "differs" in mark] == differing
         assert [n for n, mark in enumerate(marks) if "tossed" in mark] == tossed
         said = page.inner_text("#viewer-differs")
-        assert said.startswith(f"{len(differing)} of 20 bits differ") or (said.startswith("All 20 bits are the query's"))
+        assert said.startswith((f"{len(differing)} of 20 bits differ", "All 20 bits are the query's"))
         assert ("coin toss" in said) == bool(differing)
         label = page.get_attribute("#viewer-bits", "aria-label")
         assert all(f"{n + 1} (tossed)" in label for n in tossed)

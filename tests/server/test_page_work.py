@@ -35,7 +35,9 @@ def test_lists_have_no_end_and_back_returns_to_where_one_was(browser, many):
                 break
         expect(page, "#results li").to_have_count(300)
         assert ids(page) == [
-            image["id"] for n in (0, 200) for image in api(many, f"/api/images?n=200&offset={n}&order=uncertainty")["images"]
+            image["id"]
+            for n in (0, 200)
+            for image in api(many, f"/api/images?n=200&offset={n}&order=uncertainty")["images"]
         ]
         page.wait_for_timeout(300)  # until it is noted how far it was scrolled
         place = page.evaluate("scrollY")
@@ -143,6 +145,7 @@ def test_what_was_removed_is_brought_back(own_page, own_server, folder):
 def test_it_is_used_by_keyboard_alone(own_page, own_server):
     page = own_page
     page.goto(f"{own_server.address}/#/?order=id")
+    page.reload()
     expect(page, "#results li").to_have_count(20)
     seen = []
     for _ in range(12):
@@ -159,7 +162,9 @@ def test_it_is_used_by_keyboard_alone(own_page, own_server):
     assert focused() == "1"
     page.keyboard.press("ArrowRight")
     assert focused() == "2"
-    columns = page.evaluate("getComputedStyle(document.getElementById('results')).gridTemplateColumns.split(' ').length")
+    columns = page.evaluate(
+        "getComputedStyle(document.getElementById('results')).gridTemplateColumns.split(' ').length"
+    )
     page.keyboard.press("ArrowDown")
     assert focused() == str(2 + columns)
     page.keyboard.press("ArrowUp")
@@ -209,12 +214,14 @@ def test_a_screen_reader_finds_names_and_is_told_what_changes(page, server):
 
 CONTRAST = """selectors => selectors.map(selector => {
     const parse = text => text.match(/[\\d.]+/g).map(Number);
-    const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    const linear = v => v <= 10 ? v / 255 / 12.92 : ((v / 255 + .055) / 1.055) ** 2.4;
+    const light = ([r, g, b]) => [r, g, b].map(linear)
         .reduce((sum, v, n) => sum + v * [.2126, .7152, .0722][n], 0);
     const element = document.querySelector(selector);
     let behind = element;
     while (behind && (parse(getComputedStyle(behind).backgroundColor)[3] ?? 1) < .5) behind = behind.parentElement;
-    const [a, b] = [getComputedStyle(element).color, getComputedStyle(behind ?? document.body).backgroundColor].map(parse).map(light);
+    const colours = [getComputedStyle(element).color, getComputedStyle(behind ?? document.body).backgroundColor];
+    const [a, b] = colours.map(parse).map(light);
     return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
 })"""
 

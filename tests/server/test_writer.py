@@ -5,12 +5,14 @@ import sqlite3
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from serving import client_of, picture
 from test_catalogue import make_codes
 
 from dmuh.catalogue import Catalogue, Entry
 from dmuh.catalogue.writer import Addition, Deletion, Restoration, Writer, is_added_name, new_file_name
+from dmuh.errors import RequestError
 from dmuh.server.images.upload_check import check_upload
 
 PNG = {"content-type": "image/png"}

@@ -39,6 +39,7 @@ function begin(state) {
   const title = view.title(state);
   document.title = `${title} – dmuh`;
   at("title").textContent = title;
+  drawAbout();
   at("stage").replaceChildren();
   drawFilters(view.filters(state), state);
   at("results").setAttribute("aria-busy", "true"); // what was found before stays until the answer is here
@@ -108,7 +109,6 @@ document.ondrop = (event) => {
 document.onpaste = (event) => takeUpload([...event.clipboardData.files].find((file) => file.type.startsWith("image/")));
 
 onRemoval(drawAbout, async () => {
-  drawAbout();
   forgetFeeds();
   remember({ scroll: scrollY });
   await reload();
@@ -143,7 +143,6 @@ at("skip").onclick = (event) => {
 
 async function start() {
   await learn();
-  drawAbout();
   await arrive({ back: true });
 }
 

@@ -21,7 +21,10 @@ export const isOpen = () => at("viewer").open;
 export async function openImage(id) {
   const item = tileOf(id);
   const known = item ? imageOf(item) : null;
-  if (!at("viewer").open) at("viewer").showModal();
+  if (!at("viewer").open) {
+    at("viewer").showModal();
+    at("viewer-title").focus();
+  }
   if (known) draw(known);
   const image = known ?? (await ask(`/api/images/${id}`).catch((error) => missing(error)));
   if (read().open !== String(id) || !image) return;
@@ -131,8 +134,8 @@ at("viewer").addEventListener("cancel", (event) => {
 at("viewer").addEventListener("click", (event) => {
   if (event.target === at("viewer") || event.target === at("viewer-picture")) leave();
 });
-at("viewer").addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+document.addEventListener("keydown", (event) => {
+  if (!isOpen() || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "ArrowLeft") step(-1);
   else if (event.key === "ArrowRight") step(1);
   else if (event.key === "x" && !at("viewer-select").disabled) at("viewer-select").click();
