@@ -63,8 +63,8 @@ def test_images_beside_the_class_folders_are_noted(tmp_path):
 
 
 def test_files_of_unknown_type_are_noted(tmp_path):
-    touch(tmp_path, "a/1.png", "a/2.heic", "b/1.png", "b/3.heic", "b/3.avif", "b/.hidden", "Thumbs.db")
-    note = "3 files ignored: .heic, .avif"
+    touch(tmp_path, "a/1.png", "a/2.mov", "b/1.png", "b/3.mov", "b/3.cr2", "b/.hidden", "Thumbs.db")
+    note = "3 files ignored: .mov, .cr2"
     assert load_folder(tmp_path).notes == (note,)
     assert load_images([tmp_path / "a", tmp_path / "b", tmp_path / "a" / "1.png"]).notes == (note,)
     assert load_images([tmp_path / "a" / "1.png"]).notes == ()
@@ -92,7 +92,7 @@ def test_a_data_set_is_loaded_by_its_name_and_place(tmp_path):
     ("files", "data", "words"),
     [
         ([], ".", "no images below .*looked for .jpg"),
-        (["a/notes.txt", "b.heic"], ".", "no images below .*; 2 files ignored: .heic, .txt"),
+        (["a/notes.txt", "b.mov"], ".", "no images below .*; 2 files ignored: .mov, .txt"),
         (["1.png", "2.png"], ".", "2 images but no folders: put the images of each class into a folder"),
         (["a/1.png"], "a/1.png", "is not a folder"),
         (["a/1.png"], "b", "b does not exist"),

@@ -32,6 +32,7 @@ from dmuh.images import (
 )
 from dmuh.images.augment import Colours, draw_changes, recoloured
 from dmuh.methods import configure
+from extras import needs
 
 PLAIN = Preprocess(size=8, resize=8)
 CROPPED = Preprocess(size=8, resize=12)
@@ -705,17 +706,17 @@ def test_find_images_passes_over_what_is_no_file(tmp_path):
 
 
 def test_what_windows_leaves_in_folders_is_not_counted(tmp_path):
-    for name in ("Thumbs.db", "ehthumbs.db", "Desktop.ini", ".DS_Store", "a.HEIC"):
+    for name in ("Thumbs.db", "ehthumbs.db", "Desktop.ini", ".DS_Store", "a.MOV"):
         (tmp_path / name).touch()
-    assert look_through(tmp_path).ignored == {".heic": 1}
+    assert look_through(tmp_path).ignored == {".mov": 1}
 
 
 @pytest.mark.parametrize(
     ("ignored", "wanted"),
     [
         ({}, ""),
-        ({".heic": 1}, "1 file ignored: .heic"),
-        ({".avif": 1, ".heic": 1200}, "1,201 files ignored: .heic, .avif"),
+        ({".mov": 1}, "1 file ignored: .mov"),
+        ({".cr2": 1, ".mov": 1200}, "1,201 files ignored: .mov, .cr2"),
         ({"": 2}, "2 files ignored: without a suffix"),
         ({f".{n}": 1 for n in range(7)}, "7 files ignored: .0, .1, .2, .3, .4 and 2 more types"),
         ({".a\nb": 1}, r"1 file ignored: '.a\nb'"),
@@ -723,6 +724,42 @@ def test_what_windows_leaves_in_folders_is_not_counted(tmp_path):
 )
 def test_ignored_files_are_counted_in_one_sentence(ignored, wanted):
     assert ignored_note(Counter(ignored)) == wanted
+
+
+WITHOUT_HEIF = """
+import sys, importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == "pillow_heif" else find(name)
+from collections import Counter
+from dmuh.images import Preprocess, SUFFIXES, ignored_note, read_pixels
+print(".heic" in SUFFIXES, ignored_note(Counter({".txt": 5, ".heic": 1})))
+for image in (sys.argv[1], open(sys.argv[1], "rb").read()):
+    try: read_pixels(image, Preprocess(8, 8))
+    except Exception as error: print(error)
+"""
+
+
+def test_what_heic_images_need_is_said(tmp_path):
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(12))
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_HEIF, tmp_path / "a.heic"], capture_output=True, text=True)
+    needs_it = "a HEIC image needs an optional part of dmuh: pip install 'dmuh[heic]'"
+    assert ran.stdout.splitlines() == [
+        "False 6 files ignored: .heic (needs pip install 'dmuh[heic]'), .txt", needs_it, needs_it
+    ], ran.stderr  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("AVIF", "avif"), ("HEIF", "heic"), ("TIFF", "tif"), ("BMP", "bmp")])
+def test_pictures_of_phones_and_scanners_are_read(tmp_path, kind, suffix):
+    if kind == "HEIF":
+        needs("pillow-heif", "heic", "pillow_heif").register_heif_opener()
+    colours = Image.new("RGB", (64, 48), (200, 40, 90))
+    colours.save(tmp_path / f"a.{suffix}", kind)
+    assert [path.name for path in find_images(tmp_path)] == [f"a.{suffix}"]
+    found = read_pixels(tmp_path / f"a.{suffix}", Preprocess(16, 16))
+    assert np.abs(found.astype(int) - (200, 40, 90)).max() <= 3
+    (tmp_path / "cut").write_bytes((tmp_path / f"a.{suffix}").read_bytes()[:60])
+    with pytest.raises(ImageError):
+        read_pixels(tmp_path / "cut", Preprocess(16, 16))
 
 
 def test_a_folder_that_cannot_be_looked_through_is_a_sentence(tmp_path):

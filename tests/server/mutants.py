@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from PIL import Image
 from serving import picture
 
-KINDS = ("JPEG", "PNG", "WEBP", "GIF")
+KINDS = ("JPEG", "PNG", "WEBP", "GIF", "AVIF")
 SVG = b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 FOREIGN = {
     "svg": SVG,
@@ -72,6 +72,8 @@ def tiny_parts(kind: str, length: int) -> bytes:
             return whole[:2] + b"\xff\xfe\x00\x02" * (length // 4) + whole[2:]
         case "GIF":
             return whole[:-1] + (b"\x21\xfe" + b"\x01x" * (length // 2) + b"\0") + whole[-1:]
+        case "AVIF":
+            return whole + box(b"free", b"") * (length // 8)
     body = whole[12:] + b"teSt\0\0\0\0" * (length // 8)
     return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
 
@@ -100,7 +102,7 @@ def mutants(n: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
     }  # fmt: skip
     yield from list({**bombs, **FOREIGN}.items())[:n]
     for number in range(n - len(bombs) - len(FOREIGN)):
-        kind = KINDS[number % 4]
+        kind = KINDS[number % len(KINDS)]
         content = whole[kind]
         match rng.choice(("cut", "start", "polyglot", "prefixed", "overwritten", "garbage", "swapped")):
             case "cut":
@@ -118,5 +120,5 @@ def mutants(n: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
             case "garbage":
                 yield "garbage", rng.randbytes(rng.randrange(1, 5000))
             case "swapped":
-                other = whole[KINDS[(number + 1) % 4]]
+                other = whole[KINDS[(number + 1) % len(KINDS)]]
                 yield f"{kind} with another's start", other[:12] + content[12:]

@@ -276,7 +276,7 @@ def test_an_image_is_added_found_and_deleted(client, folder, tmp_path):
     assert client.delete(f"/api/images/{added['id']}").status_code == 204
     assert added["id"] not in ids(upload(client, content, k=100))
     assert upload(client, content, label="new")["matches"] == []
-    for path in ("", "/file", "/thumbnail"):
+    for path in ("", "/file", "/picture", "/thumbnail"):
         assert client.get(f"/api/images/{added['id']}{path}").status_code == 404
     assert client.delete(f"/api/images/{added['id']}").json() == {"error": f"there is no image {added['id']}"}
     assert upload(client, content, 201, "/api/images")["id"] > added["id"]
@@ -350,7 +350,19 @@ def test_thumbnails_and_files(client, folder):
     assert file.content == (folder / "ones" / "00.png").read_bytes()
 
 
-@pytest.mark.parametrize("what", ["file", "thumbnail"])
+@pytest.mark.parametrize(("kind", "shown"), [("TIFF", "image/webp"), ("PPM", "image/webp"), ("BMP", "image/bmp")])
+def test_an_image_that_browsers_do_not_show_is_sent_as_one_that_they_do(client, folder, kind, shown):
+    Image.new("RGB", (3000, 1000), "red").save(folder / "ones" / "00.png", kind)
+    answer = client.get("/api/images/1/picture")
+    assert answer.headers["content-type"] == shown
+    with Image.open(io.BytesIO(answer.content)) as found:
+        assert found.size == ((2048, 683) if shown == "image/webp" else (3000, 1000))
+    known = {"if-none-match": answer.headers["etag"]}
+    assert client.get("/api/images/1/picture", headers=known).status_code == 304
+    assert client.get("/api/images/1/file").content == (folder / "ones" / "00.png").read_bytes()
+
+
+@pytest.mark.parametrize("what", ["file", "picture", "thumbnail"])
 def test_a_browser_asks_again_before_it_shows_what_it_has_kept(client, folder, what):
     first = client.get(f"/api/images/1/{what}")
     assert first.headers["cache-control"] == "private, no-cache"
@@ -417,7 +429,7 @@ def test_files_that_became_links_pipes_or_something_else_are_not_shown(client, f
     shutil.rmtree(folder / "zeros")
     (folder / "zeros").symlink_to(tmp_path)
     for id_ in (1, 2, 3, 4, 5, 6, 11):
-        for what in ("file", "thumbnail"):
+        for what in ("file", "picture", "thumbnail"):
             answer = client.get(f"/api/images/{id_}/{what}")
             assert answer.status_code == 404
             assert str(tmp_path) not in answer.text
@@ -499,8 +511,8 @@ def test_the_description_has_every_route_with_examples(client):
         ("get", "/api/about"), ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
         ("post", "/api/images"), ("get", "/api/images/{id}"), ("delete", "/api/images/{id}"),
         ("post", "/api/images/{id}/restore"),
-        ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/thumbnail"), ("post", "/api/session"),
-        ("get", "/healthz"), ("get", "/metrics"),
+        ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/picture"), ("get", "/api/images/{id}/thumbnail"),
+        ("post", "/api/session"), ("get", "/healthz"), ("get", "/metrics"),
     }  # fmt: skip
     schemas = description["components"]["schemas"]
     assert schemas["Match"]["properties"]["distance"]["examples"] == [3.4]

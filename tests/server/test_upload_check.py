@@ -24,6 +24,7 @@ from serving import decoded, picture
 
 from dmuh.errors import RequestError
 from dmuh.server.images.upload_check import check_upload
+from extras import needs
 
 MOST = 1_000_000
 
@@ -55,6 +56,20 @@ def test_animations_and_palettes_are_taken():
         buffer = io.BytesIO()
         frames[0].save(buffer, kind, save_all=True, append_images=frames[1:])
         assert check_upload(buffer.getvalue(), MOST)[0].name == kind
+
+
+def test_photographs_of_phones_are_taken_and_bounded():
+    needs("pillow-heif", "heic", "pillow_heif").register_heif_opener()
+    content = picture("HEIF", (300, 200))
+    assert check_upload(content, MOST)[0].suffix == ".heic"
+    assert refused(content[:-10]).status == 422
+    assert "bytes follow the end" in str(refused(content + b"<script>"))
+    assert refused(content + archive()).status == 422
+    with pytest.raises(RequestError) as caught:
+        check_upload(content, 100)
+    assert caught.value.status == 413
+    many = content + box(b"free", b"") * 100_000
+    assert "parts" in str(refused(many))
 
 
 FILM = box(b"ftyp", b"mp42") + box(b"moov", bytes(50)) + struct.pack(">I4sQ", 1, b"mdat", 116) + bytes(100)

@@ -25,7 +25,7 @@ from dmuh.files import no_room, written_whole
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}\.(jpg|png|gif|webp)")
+_NAME = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}\.(jpg|png|gif|webp|avif|heic)")
 _UNDO_SECONDS, _UNDO_IMAGES = 600.0, 10_000  # how long a deletion can be undone, and how many at most
 
 

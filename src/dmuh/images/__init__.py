@@ -7,7 +7,6 @@ uint8, the network normalises them itself.
 
 from dmuh.images.augment import AUGMENTS, Augment, Preprocess
 from dmuh.images.folder import (
-    SUFFIXES,
     FolderImage,
     ImageFolder,
     check_folder,
@@ -17,8 +16,8 @@ from dmuh.images.folder import (
     inside_of,
     look_through,
 )
+from dmuh.images.formats import FORMATS, SUFFIXES, open_image
 from dmuh.images.pixels import (
-    FORMATS,
     GREY_SIDE,
     ImageLike,
     Images,
@@ -55,6 +54,7 @@ __all__ = [
     "inside_of",
     "look_through",
     "name_of",
+    "open_image",
     "read_pixels",
     "small_greys",
     "upright",

@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 
 from dmuh.errors import DataError
+from dmuh.images.formats import SUFFIXES, WANTING
 
 log = logging.getLogger(__name__)
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 _NOT_COUNTED = {"thumbs.db", "ehthumbs.db", "desktop.ini"}  # what Windows leaves in folders of images
 _MOST_NAMED = 5  # file types that a note names
 
@@ -112,15 +112,19 @@ def inside_of(root: Path) -> Callable[[Path], bool]:
 
 
 def ignored_note(ignored: Counter[str]) -> str:
-    """Return a sentence that counts the files that are no images and names their types; empty if there are none.
+    """Return a sentence that counts the files that are not read and names their types; empty if there are none.
 
-    >>> ignored_note(Counter({".heic": 2, ".txt": 1, "": 1}))
-    '4 files ignored: .heic, without a suffix, .txt'
+    Of images that could be read it says what that needs: "2 files ignored: .heic (needs pip install 'dmuh[heic]')".
+
+    >>> ignored_note(Counter({".mov": 2, ".txt": 1, "": 1}))
+    '4 files ignored: .mov, without a suffix, .txt'
     """
     if not ignored:
         return ""
     by_count = sorted(ignored, key=lambda suffix: (-ignored[suffix], suffix))
+    by_count.sort(key=lambda suffix: suffix not in WANTING)
     names = [suffix if suffix.isprintable() else ascii(suffix) for suffix in by_count[:_MOST_NAMED]]
+    names = [f"{name} ({WANTING[name]})" if name in WANTING else name for name in names]
     named = ", ".join(suffix or "without a suffix" for suffix in names)
     more = f" and {len(by_count) - _MOST_NAMED} more types" if len(by_count) > _MOST_NAMED else ""
     n = ignored.total()

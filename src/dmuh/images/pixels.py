@@ -14,12 +14,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from dmuh.errors import DtypeError, ImageError, InputError
 from dmuh.files import NotRegularError, open_regular
 from dmuh.images.augment import Augment, Preprocess, draw_changes, recoloured
+from dmuh.images.formats import open_image
 
 ImageLike = str | Path | bytes | Image.Image | NDArray[np.uint8]
 Images = Sequence[ImageLike] | NDArray[np.uint8]  # an array holds one image per row
 Pixels = NDArray[np.uint8]
-
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none that would start another program
 
 GREY_SIDE = 32  # of the small grey picture of an image
 
@@ -73,7 +72,7 @@ def upright(image: ImageLike, wanted: int) -> Image.Image:
     try:
         if isinstance(image, Image.Image):
             return _rgb(ImageOps.exif_transpose(image))
-        with _opened(image) as source, Image.open(source, formats=FORMATS) as file:
+        with _opened(image) as source, open_image(source) as file:
             if file.width * file.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             file.draft("RGB", (wanted, wanted))  # JPEG: decode straight to a smaller size

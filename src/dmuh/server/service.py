@@ -22,7 +22,7 @@ from dmuh.images import Pixels
 from dmuh.index import Searchable
 from dmuh.server.batcher import Batcher
 from dmuh.server.images.decoders import Decoders
-from dmuh.server.images.files import ImageFile, ImageFiles
+from dmuh.server.images.files import ImageFile, ImageFiles, is_known
 from dmuh.server.images.upload_check import Kind
 from dmuh.server.json_answers import CodeWriter
 from dmuh.server.metrics import ServiceMetrics
@@ -123,6 +123,14 @@ class Service:
     async def file(self, id_: int) -> ImageFile:
         """Return the file of an image, open."""
         return await self._files.open(await self._read(lambda: self._row(id_)))
+
+    async def picture(self, id_: int, known: str = "") -> ImageFile | tuple[str, bytes | None]:
+        """Return the file of an image, open, if browsers show it; else as `thumbnail` does a larger picture of it."""
+        file = await self.file(id_)
+        if file.is_shown:
+            return file
+        file.close()
+        return file.tag, None if is_known(file.tag, known) else await self._files.picture(file)
 
     async def thumbnail(self, id_: int, known: str = "") -> tuple[str, bytes | None]:
         """Return the tag of an image, and a small picture of it, a WebP file; None if its tag is among those known."""

@@ -134,21 +134,20 @@ def file_routes(service: Service) -> APIRouter:
     @router.get("/{id}/file", responses=responses(200, "The file.", binary("image/*"), _304=_SAME, _404=_GONE))
     async def file(id: Id, known: Known = "") -> Response:  # noqa: A002
         """Return the file of an image as it is."""
-        picture = await service.file(id)
-        if is_known(picture.tag, known):
-            picture.close()
-            return Response(status_code=304, headers=_checked(picture.tag))
-        return _Sent(picture)
+        return _sent(await service.file(id), known)
+
+    @router.get("/{id}/picture", responses=responses(200, "The picture.", binary("image/*"), _304=_SAME, _404=_GONE))
+    async def picture(id: Id, known: Known = "") -> Response:  # noqa: A002
+        """Return an image as browsers show it: its file, or a WebP file made of it if it is a TIFF, PPM or HEIC."""
+        found = await service.picture(id, known)
+        return _sent(found, known) if isinstance(found, ImageFile) else _made(*found)
 
     small = responses(200, "The picture.", binary("image/webp"), _304=_SAME, _404=_GONE, _413="Too large.")
 
     @router.get("/{id}/thumbnail", responses=small)
     async def thumbnail(id: Id, known: Known = "") -> Response:  # noqa: A002
         """Return a small picture of an image."""
-        tag, small = await service.thumbnail(id, known)
-        if small is None:
-            return Response(status_code=304, headers=_checked(tag))
-        return Response(small, media_type="image/webp", headers=_checked(tag))
+        return _made(*await service.thumbnail(id, known))
 
     return router
 
@@ -199,6 +198,21 @@ def monitoring_routes(service: Service, metrics: ServiceMetrics) -> APIRouter:
 
 def _json(text: str, status: int = 200) -> Response:
     return Response(text, status, media_type="application/json")
+
+
+def _made(tag: str, content: bytes | None) -> Response:
+    """Return the answer with a WebP file; None if the browser has it."""
+    if content is None:
+        return Response(status_code=304, headers=_checked(tag))
+    return Response(content, media_type="image/webp", headers=_checked(tag))
+
+
+def _sent(file: ImageFile, known: str) -> Response:
+    """Return the answer with a file; without it if the browser has it."""
+    if is_known(file.tag, known):
+        file.close()
+        return Response(status_code=304, headers=_checked(file.tag))
+    return _Sent(file)
 
 
 class _Sent(Response):

@@ -197,5 +197,7 @@ _REFUSED = {
     429: "Too many requests.",
     503: "Too busy, or it took too long.",
 }
-_UPLOADED = ("image/jpeg", "image/png", "image/webp", "image/gif", "application/octet-stream")
+_UPLOADED = (
+    "image/jpeg", "image/png", "image/webp", "image/gif", "image/avif", "image/heic", "application/octet-stream"
+)  # fmt: skip
 UPLOAD = {"requestBody": {"required": True, "description": "The image file itself.", "content": binary(*_UPLOADED)}}

@@ -8,15 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from dmuh.errors import RequestError
 from dmuh.files import open_regular
-from dmuh.images import FORMATS, Preprocess, read_pixels, upright
+from dmuh.images import Preprocess, open_image, read_pixels, upright
 from dmuh.images.pixels import MAX_PIXELS
 from dmuh.server.images.upload_check import check_upload
 
-SIDE = 256  # pixels of a thumbnail's longer side at most
+SIDES = {"thumbnail": 256, "picture": 2048}  # pixels of the longer side at most of what is made of a file
 _TINY = 64  # pixels of the longer side up to which a thumbnail is lossless: each pixel is visible
 _QUICK = 3_000_000  # pixels, times the scans of a JPEG, that are decoded in less than 0.1 s
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -30,7 +28,7 @@ def limit_memory(what: Sequence[str], most_pixels: int) -> None:
     taken = 0
     with suppress(OSError), open("/proc/self/statm", "rb") as status:  # noqa: PTH123 - a path costs as much as an image
         taken = int(status.read().split()[0]) * _PAGE
-    pixels = MAX_PIXELS if "thumbnail" in what else most_pixels
+    pixels = MAX_PIXELS if SIDES.keys() & set(what) else most_pixels
     most, hard = taken + _COPIES * 4 * pixels + _BESIDE, resource.getrlimit(resource.RLIMIT_AS)[1]
     with suppress(ValueError, OSError):  # not every system can
         resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
@@ -41,22 +39,22 @@ def decode(
 ) -> tuple[dict[str, Any], bytes]:
     """Return a dictionary with the type of an image or why it is refused, and the bytes of its pixels or thumbnail.
 
-    `what` is "pixels", where `content` is that of an uploaded file, or "thumbnail", where it is the path of a file. An
-    image that should be `quick` but is large is not decoded: the dictionary says so.
+    `what` is "pixels", where `content` is that of an uploaded file, or "thumbnail" or "picture", where it is the path
+    of a file. An image that should be `quick` but is large is not decoded: the dictionary says so.
     """
     wrong: dict[str, Any] = {"status": 404, "error": "the file of this image is not an image any more"}
     try:
-        if what == "thumbnail":
+        if what in SIDES:
             content = _read_regular(Path(os.fsdecode(content)), _FILE_BYTES)
-            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            with open_image(io.BytesIO(content)) as image:
                 pixels = image.width * image.height
         else:
             kind, pixels = check_upload(content, most_pixels)
             wrong = {"status": 422, "error": f"this {kind.name} image is broken"}
         if quick and pixels * max(1, content.count(_SCAN)) > _QUICK:
             return {"large": True}, b""
-        if what == "thumbnail":
-            return {}, _thumbnail(content)
+        if what in SIDES:
+            return {}, _smaller(content, SIDES[what])
         return {"kind": kind.name}, read_pixels(content, preprocess).tobytes()
     except RequestError as error:
         return {"status": error.status, "error": str(error)}, b""
@@ -66,10 +64,10 @@ def decode(
         return wrong, b""
 
 
-def _thumbnail(content: bytes) -> bytes:
-    """Return a thumbnail of an image as a WebP file, with the same proportions."""
-    small = upright(content, SIDE)
-    small.thumbnail((SIDE, SIDE))
+def _smaller(content: bytes, side: int) -> bytes:
+    """Return an image as a WebP file, with the same proportions and a longer side of at most so many pixels."""
+    small = upright(content, side)
+    small.thumbnail((side, side))
     buffer = io.BytesIO()
     small.save(buffer, "WEBP", quality=85, method=2, lossless=max(small.size) <= _TINY)
     return buffer.getvalue()

@@ -57,6 +57,10 @@ class Decoders:
         """Return a small picture of an image file of this length, as a WebP file."""
         return (await self._submit(Job("thumbnail", os.fsencode(file), length <= _SMALL)))[1]
 
+    async def picture(self, file: Path, length: int) -> bytes:
+        """Return a large picture of an image file of this length, as a WebP file."""
+        return (await self._submit(Job("picture", os.fsencode(file), length <= _SMALL)))[1]
+
     def close(self) -> None:
         """End the processes; images that wait are not decoded any more."""
         with self._changed:

@@ -10,6 +10,7 @@ from pathlib import Path
 from dmuh.catalogue import Row
 from dmuh.errors import RequestError
 from dmuh.files import open_regular
+from dmuh.images.formats import AVIF, HEIC
 from dmuh.server.images.decoders import Decoders
 
 _CACHED = 2048  # thumbnails in memory, some 10 kB each
@@ -21,9 +22,14 @@ _TYPES = {
     re.compile(rb"GIF8[79]a"): "image/gif",
     re.compile(rb"RIFF....WEBP", re.DOTALL): "image/webp",
     re.compile(rb"BM"): "image/bmp",
+    AVIF: "image/avif",
+    HEIC: "image/heic",
     re.compile(rb"II[*+]\0|MM\0[*+]"): "image/tiff",
     re.compile(rb"P[1-6fy]\s"): "image/x-portable-anymap",
 }
+
+
+_SHOWN = {"image/jpeg", "image/png", "image/gif", "image/webp", "image/bmp", "image/avif"}  # by every browser
 
 
 class ImageFile:
@@ -49,6 +55,11 @@ class ImageFile:
         """The media type, by how the file starts; None if it is no image."""
         start = os.pread(self._handle, 16, 0)
         return next((kind for pattern, kind in _TYPES.items() if pattern.match(start)), None)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether browsers show it as it is."""
+        return self.kind in _SHOWN
 
     async def part(self, at: int) -> bytes:
         """Return the next bytes from a position on."""
@@ -95,6 +106,10 @@ class ImageFiles:
         while len(self._thumbnails) > _CACHED:
             self._thumbnails.popitem(last=False)
         return opened.tag, small
+
+    async def picture(self, file: ImageFile) -> bytes:
+        """Return a large picture of an image that browsers do not show, a WebP file."""
+        return await self._decoders.picture(file.file, file.length)
 
     def _open(self, row: Row) -> ImageFile:
         """Open a file; one that is gone, or has become a link out of its folder, is not opened."""

@@ -1,4 +1,4 @@
-"""Which files may be uploaded: one whole image, of a type that every browser shows, and nothing besides.
+"""Which files may be uploaded: one whole image, of a type that browsers show or phones take, and nothing besides.
 
 The end of the image is found from its format, so that a file which is an image and an archive or a web page at once is
 refused. Whether the pixels can be decoded is found later, in another process.
@@ -13,11 +13,14 @@ from typing import NamedTuple
 from PIL import Image
 
 from dmuh.errors import RequestError
+from dmuh.images import FORMATS, open_image
+from dmuh.images.formats import AVIF, HEIC
 
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)  # a marker, not a byte of the compressed pixels
 _NO_LENGTH = {0x01, *range(0xD0, 0xD9)}
 _SCANS = 100  # of a JPEG: each goes over all pixels again; ten are usual
 _PARTS, _PART_BYTES = 4096, 200  # parts of a file, and one more per so many bytes: a million take seconds
+_IMAGE_BOXES = frozenset((b"ftyp", b"meta", b"mdat", b"moov", b"free", b"skip", b"uuid"))  # of AVIF and HEIC
 _SIDE = 65_535  # pixels, the most of a JPEG: libraries allocate a table entry per row
 
 
@@ -50,7 +53,7 @@ def check_upload(content: bytes, most_pixels: int) -> tuple[Kind, int]:
         raise RequestError(400, "the upload is empty: send the image itself as the body of the request")
     kind = next((kind for start, kind in _STARTS.items() if start.match(content)), None)
     if kind is None:
-        raise RequestError(415, "this is not a JPEG, PNG, WebP or GIF image")
+        raise RequestError(415, f"this is not {_NAMES}{_HEIC_NEEDS if HEIC.match(content) else ''}")
     parts = Parts(kind.name, len(content))
     end = kind.end(content, parts)
     if end is None or end > len(content):
@@ -66,7 +69,7 @@ def check_upload(content: bytes, most_pixels: int) -> tuple[Kind, int]:
 
 def _checked_size(content: bytes, kind: Kind, most_pixels: int) -> int:
     try:
-        with Image.open(io.BytesIO(content), formats=[kind.name]) as image:  # reads the header only
+        with open_image(io.BytesIO(content), (kind.name,)) as image:  # reads the header only
             width, height = image.size
     except Image.DecompressionBombError as error:
         raise RequestError(413, f"an image may have {most_pixels:,} pixels at most") from error
@@ -97,15 +100,25 @@ def _may_follow(content: bytes, at: int, kind: Kind, parts: Parts) -> bool:
 
 
 def _are_boxes(content: bytes, at: int, parts: Parts) -> bool:
+    return _boxes_end(content, parts, at) == len(content)
+
+
+def _image_boxes_end(content: bytes, parts: Parts) -> int | None:
+    return _boxes_end(content, parts, 0, _IMAGE_BOXES)
+
+
+def _boxes_end(content: bytes, parts: Parts, at: int, names: frozenset[bytes] | None = None) -> int:
+    """Return where the boxes of the ISO media format end that begin here, those of these names or any."""
     while at < len(content):
         parts.count()
         size, name, least = int.from_bytes(content[at : at + 4], "big"), content[at + 4 : at + 8], 8
         if size == 1:  # the true one, of eight bytes, follows the name
             size, least = int.from_bytes(content[at + 8 : at + 16], "big"), 16
-        if not (len(name) == 4 and name.isascii() and name.decode().isprintable()) or size < least:
-            return False
+        is_name = len(name) == 4 and name.isascii() and name.decode().isprintable()
+        if size < least or not (is_name if names is None else name in names):
+            return at
         at += size
-    return at == len(content)
+    return at
 
 
 def _jpeg_end(content: bytes, parts: Parts, at: int = 2) -> int | None:
@@ -175,4 +188,11 @@ _STARTS = {
     re.compile(rb"GIF8[79]a"): Kind("GIF", ".gif", _gif_end),
     re.compile(rb"RIFF....WEBP", re.DOTALL): Kind("WEBP", ".webp", _webp_end),
 }
+_STARTS |= {
+    start: Kind(name, suffix, _image_boxes_end)
+    for start, name, suffix in ((AVIF, "AVIF", ".avif"), (HEIC, "HEIF", ".heic"))
+    if name in FORMATS
+}
+_NAMES = "a JPEG, PNG, WebP, GIF, AVIF or HEIC image"
+_HEIC_NEEDS = ": this service reads no HEIC, which needs pip install 'dmuh[heic]'"
 KINDS = {kind.name: kind for kind in _STARTS.values()}
