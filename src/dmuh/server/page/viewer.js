@@ -54,7 +54,7 @@ function draw(image) {
   shown = image;
   const name = nameOf(image);
   const large = at("viewer-image");
-  picture(large, `/api/images/${image.id}/file`, `Image ${image.id}: ${captionOf(image)}`);
+  picture(large, `/api/images/${image.id}/picture`, `Image ${image.id}: ${captionOf(image)}`);
   large.onerror = () => picture(large, thumbnail(image.id), large.alt); // a kind of file that browsers do not show
   at("viewer-title").textContent = name;
   at("viewer-path").textContent = image.path === name ? `Image ${image.id}` : image.path;
