@@ -102,7 +102,7 @@ def test_the_large_view_shows_names_labels_sureness_and_similar_images(page, ser
     assert f"shares a label in {in_cases(second['match'])}" in page.inner_text("#viewer-likely")
     assert "bits may turn over" in page.inner_text("#viewer-sure")
     until(page, "document.getElementById('viewer-image').naturalWidth > 0")
-    assert page.get_attribute("#viewer-image", "src") == f"/api/images/{second['id']}/file"
+    assert page.get_attribute("#viewer-image", "src") == f"/api/images/{second['id']}/picture"
     near = [match["id"] for match in api(server, f"/api/search?id={second['id']}&k=8")["matches"]]
     expect(page, "#viewer-strip a").to_have_count(8)
     assert [f"open={id_}" in link for id_, link in zip(
