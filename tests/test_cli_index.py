@@ -105,3 +105,80 @@ def test_names_that_are_not_utf8_are_trained_on_indexed_searched_and_drawn(photo
     shards = tmp_path / os.fsdecode(b"sh\xe4rds")
     dmuh("encode", run, root, "--dataset", "folder", "--shards", 2, "--out", shards)
     assert "20 images indexed" in dmuh("index", shards).stdout
+
+
+def synced(index: Path, *options: object) -> tuple[int, int, int, int]:
+    said = json.loads(dmuh("index", index, "--sync", "--json", *options).stdout)
+    return said["images"], said["added"], said["changed"], said["removed"]
+
+
+def change(photos: Path) -> None:
+    """One image is new, one is another one, one was touched, and one is gone."""
+    shutil.copy(photos / "ones" / "05.png", photos / "zeros" / "new.png")
+    shutil.copy(photos / "zeros" / "05.png", photos / "ones" / "04.png")
+    os.utime(photos / "ones" / "06.png", (1, 1))
+    (photos / "ones" / "03.png").unlink()
+
+
+def paths(index: Path) -> dict[str, int]:
+    return {"/".join(Path(item.path).parts[-2:]): id_ for id_, item in Collection(index).items().items()}
+
+
+def test_an_index_follows_its_images(index):
+    photos, before = index.parent / "photos", paths(index)
+    assert synced(index) == (20, 0, 0, 0)
+    change(photos)
+    (photos / "ones" / "02.png").rename(photos / "ones" / "two.png")
+    assert synced(index) == (20, 2, 2, 2)
+    after = paths(index)
+    assert {path for path in after if before.get(path) == after[path]} == {
+        f"{name}/{n:02}.png" for name in ("ones", "zeros") for n in range(10)
+    } - {f"ones/0{n}.png" for n in (2, 3, 4, 6)}  # fmt: skip
+    assert not set(before.values()) & {after[path] for path in ("zeros/new.png", "ones/04.png", "ones/06.png")}
+    dmuh("index", index.parent / "run", photos, "--out", index.parent / "fresh")
+    assert by_path(index) == by_path(index.parent / "fresh")
+    assert len(Collection(index).load_index()) == 20
+    (photos / "ones" / "02b.png").write_bytes((photos / "ones" / "00.png").read_bytes())
+    assert synced(index, "--workers", 0) == (21, 1, 0, 0)
+    assert paths(index)["ones/02b.png"] > max(after.values())
+    assert dmuh("index", index, "--sync").stdout == f"21 images indexed, 0 added, 0 changed, 0 removed: {index}\n"
+
+
+def by_path(index: Path) -> dict[str, tuple]:
+    """What an index says of each image, whatever its id."""
+    collection = Collection(index)
+    codes, items = collection.load_codes(), collection.items()
+    return {
+        items[id_].path: (code.bits.tobytes(), code.levels.tobytes(), int(code.contents[0]), items[id_].labels,
+                          items[id_].uncertainty)
+        for id_, code in zip(codes.ids.tolist(), codes, strict=True)
+    }  # fmt: skip
+
+
+def test_labels_and_unreadable_images_are_read_as_at_first(digit_run, photos, tmp_path):
+    own = shutil.copytree(photos, tmp_path / "photos")
+    options = ["--dataset", "folder", "--on-bad-image", "skip", "--sure", 2]
+    dmuh("index", digit_run.path, own, *options, "--out", tmp_path / "index")
+    shutil.copytree(own / "ones", own / "more")
+    (own / "more" / "broken.png").write_bytes(b"no image")
+    result = dmuh("index", tmp_path / "index", "--sync")
+    assert "30 images indexed, 10 added, 0 changed, 0 removed" in result.stdout
+    assert "1 unreadable image was skipped" in result.stderr
+    assert Collection(tmp_path / "index").load_codes().sure == 2
+    labels = [item.labels for item in Collection(tmp_path / "index").items().values()]
+    assert labels.count(["more"]) == 10
+    shutil.rmtree(own / "zeros")
+    (own / "more" / "broken.png").unlink()
+    assert synced(tmp_path / "index") == (20, 0, 0, 10)
+
+
+def test_what_cannot_be_brought_up_to_date_is_one_sentence(index):
+    assert "remembers how it was made" in refused("index", index, "--sync", "--sure", 1)
+    assert "holds no encoded images" in refused("index", index.parent / "run", "--sync")
+    (index.parent / "run").rename(index.parent / "moved")
+    assert "the model of" in refused("index", index, "--sync")
+    (index.parent / "moved").rename(index.parent / "run")
+    shutil.move(index.parent / "photos", index.parent / "gone")
+    assert "photos does not exist" in refused("index", index, "--sync")
+    (index / "source.safetensors").unlink()
+    assert "does not say when its images were changed" in refused("index", index, "--sync")

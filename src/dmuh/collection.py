@@ -8,6 +8,7 @@ lines.safetensors   where the line of each id begins in items.jsonl, and a check
 collection.json     the model that made the codes, the checksums of the codes, items and lines, the percentiles of the
                     images' uncertainty, and the version of all this, if it is not the first
 index.safetensors   the search index, once `dmuh index` made it
+source.safetensors  where the images came from and when they were changed: see `dmuh.encoder.syncing`
 
 Each file has a checksum and says what it belongs to: one that was altered, or taken from elsewhere, is refused. The
 uncertainties of a collection of the first version are no probabilities: they are left out.
@@ -15,7 +16,7 @@ uncertainties of a collection of the first version are no probabilities: they ar
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,15 @@ class Collection:
         return self.path / "index.safetensors"
 
     @property
+    def source_file(self) -> Path:
+        """Where the images came from.
+
+        >>> dmuh.Collection(index_folder).source_file.name
+        'source.safetensors'
+        """
+        return self.path / "source.safetensors"
+
+    @property
     def exists(self) -> bool:
         """Whether the folder holds a collection.
 
@@ -106,17 +116,7 @@ class Collection:
         >>> collection.build_index()
         HammingIndex(20 codes of 20 bits)
         """
-        unsure = codes.image_uncertainty
-        items = []
-        for row, position in enumerate(codes.ids.tolist()):
-            item = Item(
-                id=position,
-                path=dataset.whole_path(position),
-                labels=dataset.label_names(position),
-                uncertainty=None if unsure is None else round(float(unsure[row]), 6),
-                metadata={column: values[position] for column, values in dataset.metadata.items()},
-            )
-            items.append(item)
+        items = items_of(codes, dataset, codes.ids.tolist())
         self.write_items(codes, items, model, model_digest)
 
     def write_items(self, codes: Codes, items: Iterable[Item], model: Path, model_digest: str) -> None:
@@ -153,7 +153,10 @@ class Collection:
         Traceback (most recent call last):
         dmuh.errors...Error: ...items.jsonl...
         """
-        names = [file.name for file in (self.codes_file, self._items_file, self._lines_file, self.index_file)]
+        names = [
+            file.name
+            for file in (self.codes_file, self._items_file, self._lines_file, self.index_file, self.source_file)
+        ]
         refuse_foreign(self.path, self._about_file.name, _KIND, names)
 
     def build_index(self) -> HammingIndex:
@@ -286,6 +289,21 @@ class Collection:
         if not about["finished"]:
             raise FormatError(f"{self.path} was not written to its end: index the images again")
         return about
+
+
+def items_of(codes: Codes, dataset: Dataset, positions: Sequence[int]) -> list[Item]:
+    """Return what is known of images by their codes and by the data set that has them at these positions."""
+    unsure = codes.image_uncertainty
+    return [
+        Item(
+            id=id_,
+            path=dataset.whole_path(position),
+            labels=dataset.label_names(position),
+            uncertainty=None if unsure is None else round(float(unsure[row]), 6),
+            metadata={column: values[position] for column, values in dataset.metadata.items()},
+        )
+        for row, (id_, position) in enumerate(zip(codes.ids.tolist(), positions, strict=True))
+    ]
 
 
 def _is_first(about: Mapping[str, Any]) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from serving import add_new
 
-from dmuh.catalogue import StateFolder, import_collection, remove_outdated
+from commands import dmuh
+from dmuh.catalogue import Entry, StateFolder, import_collection, remove_outdated
 from dmuh.collection import Collection
 from dmuh.datasets import Dataset
 from dmuh.datasets.folder import load_folder
@@ -39,6 +40,29 @@ def test_a_collection_is_taken_over_once(collection, folder, digit_hasher):
     with StateFolder(collection.path).open(digit_hasher) as catalogue:
         assert import_collection(catalogue, collection, digit_hasher) == folder.resolve()
         assert len(catalogue) == 19
+
+
+def test_what_was_synced_since_is_taken_up(folder, digit_run, digit_hasher, tmp_path):
+    made = Collection(tmp_path / "index")
+    dmuh("index", digit_run.path, folder, "--out", made.path)
+    with StateFolder(made.path).open(digit_hasher) as catalogue:
+        import_collection(catalogue, made, digit_hasher)
+        catalogue.remove(7)
+        catalogue.add([Entry("mine.png", added=True)], digit_hasher.encode(folder / "ones" / "00.png"))
+        before = {path: id_ for path, (id_, _) in catalogue.files().items()}
+    (folder / "ones" / "00.png").unlink()
+    shutil.copy(folder / "zeros" / "02.png", folder / "ones" / "01.png")
+    shutil.copy(folder / "zeros" / "03.png", folder / "new.png")
+    dmuh("index", made.path, "--sync")
+    with StateFolder(made.path).open(digit_hasher) as catalogue:
+        import_collection(catalogue, made, digit_hasher)
+        after = {path: id_ for path, (id_, _) in catalogue.files().items()}
+        assert after.keys() == (before.keys() | {"new.png"}) - {"ones/00.png"}
+        assert {path for path in after if after[path] != before.get(path)} == {"new.png", "ones/01.png"}
+        row = catalogue.row(after["ones/01.png"])
+        assert row.code == digit_hasher.encode(folder / "zeros" / "02.png").bits[0].tobytes()
+        assert len(catalogue) == 20
+        assert catalogue.added_files() == {"mine.png"}
 
 
 def index_of(images, hasher, path):

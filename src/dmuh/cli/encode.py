@@ -13,6 +13,8 @@ from dmuh.cli.stopping import AGAIN, GOES_ON, stoppable
 from dmuh.errors import ConfigError, DataError, needs_torch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dmuh.codes import Codes
     from dmuh.collection import Collection
     from dmuh.datasets import Dataset
@@ -102,18 +104,21 @@ def encode_to(
 
     with needs_torch("encoding images"):
         from dmuh.encoder import Hasher
+        from dmuh.encoder.syncing import IndexSource
 
     refuse_to_replace(Collection(out), replace)
     data = load(images, source)
     hasher = Hasher.load(run)
     sure_bits = chosen_sure(sure, hasher)
     reading = reading_by(source.on_bad_image, workers)
+    stamps = data.stamps()  # before the images are read: one that is changed meanwhile is taken up by --sync
     codes = _encode_by_cache(run, hasher, data, reading, sure_bits)
     if codes is None:
         codes = hasher.encode(data.images, reading=reading, sure=sure_bits)
     if len(reading.bad):
         warn(reading.bad.summary())
     Collection(out).write(codes, data, run, hasher.digest)
+    IndexSource.of(codes, stamps, images, source.given()).save(Collection(out))
     return codes
 
 
@@ -141,11 +146,16 @@ def refuse_to_replace(collection: "Collection", replace: bool) -> None:
 
 def load(images: list[Path], source: DatasetOptions) -> "Dataset":
     """Read image files and folders, or the data set that the options name."""
+    return load_by(images, source.given())
+
+
+def load_by(images: list[Path], options: "Mapping[str, Any]") -> "Dataset":
+    """Read the same by options that are given by their names."""
     from dmuh.config import DataSettings, build
     from dmuh.datasets import load_dataset, load_images
 
     problems: list[str] = []
-    settings = build(DataSettings, {"dataset": "images", "data": str(images[0]), **source.given()}, problems)
+    settings = build(DataSettings, {"dataset": "images", "data": str(images[0]), **options}, problems)
     if settings is None:
         raise ConfigError("; ".join(problems))
     if settings.dataset == "images":

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from dmuh.cli.console import say, say_json
-from dmuh.cli.encode import Replace, encode_to
+from dmuh.cli.console import say, say_json, warn
+from dmuh.cli.encode import Replace, encode_to, load_by, reading_by
 from dmuh.cli.milvus import fill_milvus
-from dmuh.cli.options import DatasetOptions, Engine, Json, Sure, Workers, with_groups
+from dmuh.cli.options import DatasetOptions, Engine, Json, Sure, Workers, flag, with_groups
+from dmuh.cli.search import load_model
 from dmuh.cli.stopping import stoppable
-from dmuh.errors import ConfigError
+from dmuh.errors import ConfigError, RunError
 
 
 @with_groups
@@ -32,6 +33,10 @@ def index(
     sure: Sure = None,
     workers: Workers = None,
     replace: Replace = False,
+    sync: Annotated[
+        bool,
+        flag("--sync", help="Instead: take up what was added, changed and removed since RUN, an index, was made."),
+    ] = False,
     engine: Engine = None,
     as_json: Json = False,
 ) -> None:
@@ -39,8 +44,16 @@ def index(
 
     Example: dmuh index runs/photos photos --dataset folder --out photos.index
 
-    With --dataset folder or csv the index has the images' labels. Next: dmuh search, dmuh serve.
+    With --dataset folder or csv the index has the images' labels. Next: dmuh search, dmuh serve. When images were
+    added, changed or removed:
+
+    dmuh index photos.index --sync
     """
+    if sync:
+        if images or out or sure is not None or replace or engine or dataset.given():
+            raise ConfigError("an index remembers how it was made: give it and --sync, with --workers if need be")
+        _bring_up_to_date(source, workers, as_json)
+        return
     from dmuh.collection import Collection
     from dmuh.shards import Shards
 
@@ -60,3 +73,24 @@ def index(
     result = {"index": str(out), "images": len(built), "n_bits": built.n_bits, "replaced": replaced}
     instead = ", in place of the index that was there" if replaced else ""
     say_json(result) if as_json else say(f"{len(built):,} images indexed{instead}: {out}")
+
+
+def _bring_up_to_date(folder: Path, workers: int | None, as_json: bool) -> None:
+    """Take up what was added to, changed in and removed from the images of an index."""
+    from dmuh.collection import Collection
+    from dmuh.encoder.syncing import IndexSource, sync_index
+
+    collection = Collection(folder)
+    source = IndexSource.load(collection)
+    data = load_by([Path(image) for image in source.images], source.options)
+    reading = reading_by(source.options.get("on_bad_image"), workers)
+    model, digest = collection.model()
+    if not model.exists():
+        raise RunError(f"{model}, the model of {folder}, does not exist: put it back, or make the index anew")
+    synced = sync_index(collection, load_model(folder, model, digest, None), data, reading)
+    if len(reading.bad):
+        warn(reading.bad.summary())
+    n_images = len(collection.load_codes())
+    result = {"index": str(folder), "images": n_images, **vars(synced)}
+    words = f"{synced.added:,} added, {synced.changed:,} changed, {synced.removed:,} removed"
+    say_json(result) if as_json else say(f"{n_images:,} images indexed, {words}: {folder}")

@@ -82,7 +82,7 @@ def search(
             index = open_milvus(engine, index_folder)
             stored = Stored(index.sure, index.codes, index.identical)
         collection = shards if shards.exists and not whole.exists else whole
-        hasher = _load_model(index_folder, *collection.model(), model)
+        hasher = load_model(index_folder, *collection.model(), model)
     asked.check(hasher.calibration)
     data, reading = load_images(images) if hasher.takes_images else _vectors(images), reading_by(on_bad_image)
     queries = hasher.encode(data.images, reading=reading)
@@ -102,7 +102,7 @@ def search(
             say(f"drawn to {sheet}")
 
 
-def _load_model(index: Path, made_by: Path, digest: str, model: Path | None) -> "Hasher":
+def load_model(index: Path, made_by: Path, digest: str, model: Path | None) -> "Hasher":
     """Load the model whose codes an index holds: from where it was when they were made, or from `model`."""
     from dmuh.encoder import Hasher
 

@@ -176,6 +176,17 @@ class Dataset:
         ]
         return ImageFiles(_digest([_size_and_time(file)[0] for file in files]), _digest(contents))
 
+    def stamps(self) -> NDArray[np.int64]:
+        """Return size and time of change, in nanoseconds, of each image's file (N, 2); zeros where it has none.
+
+        >>> dmuh.load_dataset("folder", photos).stamps().shape
+        (20, 2)
+        """
+        if isinstance(self.images, np.ndarray):
+            return np.zeros((len(self), 2), np.int64)
+        known = [_size_and_time(Path(image)) if isinstance(image, str | Path) else (0, 0) for image in self.images]
+        return np.array(known, np.int64).reshape(-1, 2)
+
     def content_key(self) -> str:
         """Return a digest that changes when an image does: of arrays, or of each file's path, size and time.
 
