@@ -38,7 +38,9 @@ def test_a_grid_can_be_run_by_the_command_in_its_header(file):
     tuning = "tuning" in file.stem or "terms" in file.stem
     for cell in grid.cells:
         assert (cell.config.protocol.tuning > 0) == tuning  # settings are never chosen by the test images
-        held_out = 0.1 if file.stem.startswith(("sure-", "tuned-")) else 0.0  # to count on how often bits turn over
+        held_out = (
+            0.1 if file.stem.startswith(("sure-", "tuned-", "unseen-")) else 0.0
+        )  # to count on how often bits turn over
         assert cell.config.protocol.validation == held_out
         assert cell.config.training.seed in ((7, 8, 9) if tuning else (0, 1, 2))  # nor by the seeds of the tables
     for one in read_tuning(file, {}).tries:

@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dmuh.config import ProtocolSettings
-from dmuh.datasets import DATASETS, one_hot
+from dmuh.datasets import DATASETS, Dataset, one_hot
 from dmuh.errors import ConfigError, DataError, FormatError
+from dmuh.methods import configure
+from dmuh.metrics import evaluate
 from dmuh.protocols import PROTOCOLS, Protocol, Split, noisy_labels, protocol_of
+from dmuh.trainer import train
+from dmuh.trainer.evaluation import evaluate_run
 
 
 def protocol(query, train, **options):
@@ -331,3 +335,88 @@ def test_another_seed_makes_other_labels_noisy():
     labels = classes_of(40, 40)
     one, other = (noisy_labels(labels, np.arange(80), 0.5, seed) for seed in (0, 1))
     assert (one != other).any()
+
+
+# Classes that never train ---------------------------------------------------------------------------------------------
+
+
+@given(
+    shape=st.tuples(st.integers(40, 90), st.integers(4, 9)),
+    more=st.floats(0, 0.2),
+    query=st.sampled_from([1, 2]) | st.floats(0.1, 0.5),
+    train=st.sampled_from([1, 2]) | st.floats(0.1, 0.9),
+    validation=st.sampled_from([0.0, 0.3]),
+    seed=st.integers(0, 2**32),
+)
+@settings(deadline=None, max_examples=100)
+def test_no_image_of_an_unseen_class_trains_and_only_these_are_searched_and_count(
+    shape, more, query, train, validation, seed
+):
+    labels = (np.random.default_rng(seed).random(shape) < more).astype(np.uint8)
+    labels[np.arange(shape[0]), np.arange(shape[0]) % shape[1]] = 1
+    drawn = protocol(query, train, validation=validation, unseen=0.25)
+    try:
+        split = drawn.split(labels, seed)
+    except DataError:
+        assume(False)
+    training = np.union1d(split.train, split.validation)
+    seen = labels[training].any(axis=0)
+    tested = np.union1d(split.query, split.database)
+    assert not np.intersect1d(training, tested).size
+    assert not np.intersect1d(split.query, split.database).size
+    assert (labels[tested][:, ~seen] == 1).any(axis=1).all()
+    counted = drawn.counted(labels, split)
+    assert not counted[:, seen].any()
+    np.testing.assert_array_equal(counted[:, ~seen], labels[:, ~seen])
+
+
+def test_the_unseen_classes_are_a_share_rounded_up_and_drawn_by_the_seed():
+    labels, chosen = classes_of(*[20] * 10), set()
+    for seed in range(12):
+        split = PROTOCOLS["unseen"].split(labels, seed)
+        tested = np.flatnonzero(labels[np.union1d(split.query, split.database)].any(axis=0))
+        assert len(tested) == 3
+        assert per_class(labels, split.query) == [2 if k in tested else 0 for k in range(10)]
+        assert per_class(labels, split.database) == [18 if k in tested else 0 for k in range(10)]
+        assert per_class(labels, split.train) == [0 if k in tested else 10 for k in range(10)]
+        chosen.add(tuple(tested.tolist()))
+        assert PROTOCOLS["unseen"].split(labels, seed).digest() == split.digest()
+    assert len(chosen) > 3
+
+
+def test_settings_are_tuned_on_classes_that_train():
+    labels = classes_of(*[40] * 8)
+    tuned = protocol_of(ProtocolSettings(protocol="unseen", tuning=0.3), "folder")
+    split = tuned.split(labels, 0)
+    final = protocol_of(ProtocolSettings(protocol="unseen"), "folder").split(labels, 0)
+    tested = np.union1d(final.query, final.database)
+    assert not np.isin(np.concatenate(list(vars(split).values())), tested).any()
+    np.testing.assert_array_equal(tuned.counted(labels, split), labels)
+
+
+def test_unseen_classes_need_four_and_a_database_of_their_own():
+    with pytest.raises(DataError, match="two classes to train and two or more that are unseen"):
+        PROTOCOLS["unseen"].split(classes_of(9, 9, 9), 0)
+    with pytest.raises(ConfigError, match=r"searches classes that did not train: database must be rest"):
+        protocol_of(ProtocolSettings(protocol="unseen", database="rest+train"), "folder")
+
+
+def test_a_class_that_trained_makes_no_image_of_an_unseen_class_relevant(tmp_path):
+    """Every other image has a common class beside its own."""
+    rng = np.random.default_rng(0)
+    labels = np.zeros((400, 11), np.uint8)
+    labels[np.arange(400), np.arange(400) % 10] = 1
+    labels[::2, 10] = 1
+    data = Dataset("features", rng.normal(size=(400, 8)).astype(np.float32), labels, tuple("abcdefghijk"))
+    settings = {"dataset": "features", "data": "x", "method": "itq", "bits": 8, "protocol": "unseen"}
+    for seed in range(10):
+        run = train(configure(settings, {"seed": seed}), tmp_path / str(seed), dataset=data)
+        if labels[run.load_split(data).train][:, 10].any():
+            break
+    measured = evaluate_run(run, data)
+    unseen = ~labels[run.load_split(data).train].any(axis=0)
+    ours = evaluate(measured.query, measured.database, *(labels[part.ids][:, unseen] for part in
+                    (measured.query, measured.database)), ranking="hamming")  # fmt: skip
+    every = evaluate(measured.query, measured.database, *(labels[part.ids] for part in
+                     (measured.query, measured.database)), ranking="hamming")  # fmt: skip
+    assert measured.metrics.map == ours.map < every.map

@@ -12,6 +12,7 @@ from dmuh.encoder import Hasher
 from dmuh.encoder.calibration import Calibration
 from dmuh.images import ImageReader, Reading
 from dmuh.network import MomentumCopy, choose_device, load_networks
+from dmuh.protocols import protocol_of
 from dmuh.runs import Run, open_run
 from dmuh.trainer.inputs import open_inputs
 from dmuh.trainer.measuring import compute_outputs
@@ -64,7 +65,8 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     least_sure = np.sort(codes.uncertainty, axis=1)[:, -_LEAST_SURE:]
     found["images"]["least"] = _of_images(least_sure.mean(axis=1), precision)
     _, database = run.load_codes()
-    turned = turned_over(codes, database, dataset.labels[codes.ids], dataset.labels[database.ids])
+    counted = protocol_of(config.protocol, config.data.dataset).counted(dataset.labels, split)
+    turned = turned_over(codes, database, counted[codes.ids], counted[database.ids])
     found["calibration"] = reliability(codes.uncertainty, turned)
     if dataset.vectors is None:
         hasher = Hasher.load(run.path, config.training.device)

@@ -5,6 +5,7 @@ the rarest of its classes. Images without a label take no part.
 """
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,6 +57,8 @@ class Protocol:
     query, train  of each class, or in all unless `per_class`
     topk          where MAP cuts the ranking
     tuning        fraction of the training images that are queries and database in place of the test images
+    unseen        share of the classes, drawn by the seed, of which no image trains, and which alone are searched; an
+                  image of several classes is searched if one of them is unseen, and only these make images relevant
     """
 
     query: float
@@ -67,6 +70,7 @@ class Protocol:
     topk: int | None = None
     official: bool = False
     per_class: bool = True
+    unseen: float = 0.0
 
     def split(self, labels: Labels, seed: int, test: NDArray[np.bool_] | None = None) -> Split:
         """Draw the split of the images with these labels (N, classes).
@@ -78,7 +82,10 @@ class Protocol:
         if n_classes < 2:
             raise DataError(f"hashing learns to tell classes apart and needs two or more, got {n_classes}")
         rng = np.random.default_rng((seed, 0x5711))  # other random numbers than those of the weights and the order
-        query, train, rest = _official(labels, test) if self.official else self._drawn(labels, rng)
+        if self.official:
+            query, train, rest = _official(labels, test)
+        else:
+            query, train, rest = (self._drawn_unseen if self.unseen else self._drawn)(labels, rng)
         training = np.zeros(len(labels), bool)  # which images train, less those that are drawn from them below
         training[train] = True
         per_class = labels[training].sum(axis=0, dtype=np.int64)
@@ -103,6 +110,35 @@ class Protocol:
         train = draw(labels, free, per_class, self.train, "train", rng)
         return query, train, np.flatnonzero(free)
 
+    def _drawn_unseen(self, labels: Labels, rng: np.random.Generator) -> tuple[Positions, Positions, Positions]:
+        """Draw the classes that do not train, queries among their images and training images among the others."""
+        classes = np.flatnonzero(labels.any(axis=0))
+        n_unseen = max(math.ceil(self.unseen * len(classes)), 2)
+        if len(classes) - n_unseen < 2:
+            raise DataError(
+                f"two classes to train and two or more that are unseen, a share of {self.unseen:g}, need more than the "
+                f"{len(classes)} of this data set"
+            )
+        order = rng.permutation(classes)
+        unseen, seen = np.sort(order[:n_unseen]), np.sort(order[n_unseen:])
+        searched: NDArray[np.bool_] = np.asarray(labels[:, unseen].any(axis=1))
+        trained: NDArray[np.bool_] = np.asarray(labels.any(axis=1)) & ~searched
+        parts = []
+        for free, among, amount, part in (
+            (searched, unseen, self.query, "query"),
+            (trained, seen, self.train, "train"),
+        ):
+            per_class = labels[free].sum(axis=0, dtype=np.int64)
+            parts.append(_draw(labels, free, per_class, amount, part, rng, among))
+        return parts[0], parts[1], np.flatnonzero(searched)
+
+    def counted(self, labels: Labels, split: Split) -> Labels:
+        """Return the labels (N, classes) that make images relevant to one another: those of unseen classes, or all."""
+        if not self.unseen or self.tuning:
+            return labels
+        training = np.concatenate([split.train, split.validation])
+        return np.where(labels[training].any(axis=0), 0, labels).astype(labels.dtype)
+
     def _refuse_empty_parts(self, labels: Labels, n_classes: int, parts: dict[str, Positions]) -> None:
         """Raise if a part that every training needs has no image."""
         for name, positions in parts.items():
@@ -122,6 +158,13 @@ PROTOCOLS: dict[str, Protocol] = {
     "clothing1m": Protocol(500, 1_000, "500 queries and 1,000 training images per class: 7,000 and 14,000"),
     "coco": Protocol(5_000, 10_000, "5,000 queries and 10,000 training images in all", per_class=False),
     "nuswide": Protocol(100, 500, "100 queries and 500 training images per concept, MAP of the first 5000", topk=5_000),
+    "unseen": Protocol(
+        0.1,
+        0.5,
+        "any data: a quarter of the classes never trains and alone is searched, by a tenth of "
+        "its images; of each other class half trains",
+        unseen=0.25,
+    ),
     "mnist5k": Protocol(50, 200, "50 queries and 200 training images per digit, the other 2,500 are searched"),
 }
 
@@ -136,6 +179,8 @@ def protocol_of(settings: ProtocolSettings, dataset: str) -> Protocol:
     protocol = PROTOCOLS[name]
     if protocol.official and (settings.query or settings.train or settings.database):
         raise ConfigError(f"the protocol {name} is fixed by the data set: leave out query, train and database")
+    if protocol.unseen and settings.database == "rest+train":
+        raise ConfigError(f"the protocol {name} searches classes that did not train: database must be rest")
     return replace(
         protocol,
         query=settings.query or protocol.query,
@@ -186,16 +231,25 @@ def _draw_in_all(
 
 
 def _draw(
-    labels: Labels, free: NDArray[np.bool_], per_class: Positions, amount: float, part: str, rng: np.random.Generator
+    labels: Labels,
+    free: NDArray[np.bool_],
+    per_class: Positions,
+    amount: float,
+    part: str,
+    rng: np.random.Generator,
+    among: Positions | None = None,
 ) -> Positions:
     """Take `amount` images of each class from the free ones, rarest class first; marks them as no longer free.
+
+    The classes are all, or those `among` which they are drawn.
 
     A count is taken anew for every class; of a fraction, images that came with a rarer class count already. Of a class
     with two or more images a fraction takes at least one as a query and one to train.
     """
     available = labels[free].sum(axis=0, dtype=np.int64)
     drawn = np.zeros(len(labels), bool)
-    for k in np.argsort(available, kind="stable"):
+    classes = np.arange(labels.shape[1]) if among is None else among
+    for k in classes[np.argsort(available[classes], kind="stable")]:
         members = labels[:, k] == 1
         candidates = np.flatnonzero(free & members)
         if amount >= 1:

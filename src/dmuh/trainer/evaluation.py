@@ -61,12 +61,14 @@ def evaluate_run(
         raise DataError("these images have no labels, so there is nothing to measure")
     _, config, _, split = open_run(run.path, dataset)
     custom = bool(rules)
-    rules = {"topk": protocol_of(config.protocol, config.data.dataset).topk, "ranking": "hamming", **rules}
+    protocol = protocol_of(config.protocol, config.data.dataset)
+    rules = {"topk": protocol.topk, "ranking": "hamming", **rules}
     saved, calibration = _saved_codes(run), Calibration.of_card(run.load_model().metadata)
     query, database = saved or _computed_codes(run, config, dataset, split, count, similarities or Similarities())
     if saved is None:
         run.save_codes(query, calibration.kept(database, DEFAULT_SURE))
-    labels = dataset.labels[query.ids], dataset.labels[database.ids]
+    counted = protocol.counted(dataset.labels, split)
+    labels = counted[query.ids], counted[database.ids]
     metrics = evaluate(query, database, *labels, **rules)
     if custom:  # what other rules give is the caller's
         return Evaluation(metrics, query, database, [])
