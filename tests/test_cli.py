@@ -144,7 +144,7 @@ def test_a_run_goes_on_where_its_photographs_were_moved_to(photos, tmp_path):
 
 def test_resume_takes_the_run_up_and_refuses_other_settings(run, photos):
     again = dmuh("train", "--out", run, "--resume", "--no-evaluate").stdout
-    assert "trained dmuh with 12 bits" in again
+    assert "trained dmuh-plus with 12 bits" in again
     dmuh("train", "--out", run, "--resume", "--bits", 12, "--no-evaluate")
     assert "begun with other settings than bits" in refused("train", "--out", run, "--resume", "--bits", 16)
     again = dmuh("train", "--dataset", "folder", "--data", photos, "--out", run, code=2)

@@ -212,7 +212,7 @@ def whole_folder(folder, index, digit_run, digit_hasher, photos) -> Path:
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
-    ("train --dataset features --data queries.npy --out new", "features has no labels, which dmuh learns from"),
+    ("train --dataset features --data queries.npy --out new", "features has no labels, which dmuh-plus learns from"),
     ("encode run narrow.npy --dataset features --out new", "takes feature vectors (n, 16)"),
     ("encode run photos --out new", "takes feature vectors (n, 16), with --dataset features on the command line"),
     ("search index narrow.npy", "takes feature vectors (n, 16)"),

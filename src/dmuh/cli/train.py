@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dmuh.runs import Run
 
 _TRAINING = "Network and training"
+_DEFAULTS = {"method": "dmuh-plus", "head": "auto"}  # where neither a file nor a preset says what to do
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class TrainingOptions(OptionGroup):
     method: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", rich_help_panel=_TRAINING, help="The method, dmuh if not given; see `dmuh list --methods`."
+            metavar="NAME",
+            rich_help_panel=_TRAINING,
+            help="The method, dmuh-plus if not given; see `dmuh list --methods`.",
         ),
     ] = None
     bits: Annotated[
@@ -116,6 +119,9 @@ def train(
 
     photos has one folder per class with images of that class. Next: dmuh index.
 
+    Without --config and --preset the method is dmuh-plus, and above a frozen backbone held-out images choose the head:
+    kernel and weight_decay, unless they are given. What was chosen is said and written to the run's config.toml.
+
     On many GPUs: torchrun --nproc-per-node 8 -m dmuh.cli train … with the same options.
     """
     from dmuh.config import parse_override
@@ -127,7 +133,9 @@ def train(
         from dmuh.runs import Run
         from dmuh.trainer import train as run_training
     run = Run(out)
-    chosen = settings_of(run, flags, config, preset, resume)
+    going_on = resume and run.started
+    layer = flags if going_on or config or preset else _DEFAULTS | flags
+    chosen = settings_of(run, layer, config, preset, resume)
     if download:
         _download(chosen)
     images = run.load_dataset(flags.get("data")) if resume and run.started else load_dataset(chosen.data)

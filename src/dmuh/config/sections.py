@@ -81,10 +81,16 @@ class NetworkSettings:
         "what of the backbone does not train: all, none, or the name of the last part that does not; empty takes the "
         "backbone's default",
     )
-    kernel: int = setting(
-        0,
+    head: str = setting(
+        "given",
+        "auto lets images that are held out choose, before the training, what of kernel and weight_decay is not given, "
+        "for a deep method on a frozen backbone; dmuh train does so without --config and --preset",
+        choices=("given", "auto"),
+    )
+    kernel: int | None = setting(
+        None,
         "training images whose similarities stand between the features of a frozen backbone and the hash layer of a "
-        "deep method; 0 for none",
+        "deep method; 0 for none, which it is where it is not given",
         low=0,
         high=20_000,
     )

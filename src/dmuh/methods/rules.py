@@ -125,11 +125,19 @@ def network_defaults(method: Method, values: Settings) -> dict[str, Any]:
     kind = _kind(backbone)
     freeze = str(values.get("freeze") or ("all" if issubclass(method, ShallowMethod) else kind.freeze))
     augment = {"none": kind.augment, "all": "none"}.get(freeze, "flip")
-    # a layer on a thousand fixed features has nothing else that keeps it from learning the training images by heart
-    weight_decay = 1e-4
-    if freeze == "all":
-        weight_decay = 0.003 if values.get("hidden") else 0.03  # which is too much for two layers: they shrink together
-    return {"backbone": backbone, "freeze": freeze, "augment": augment, "weight_decay": weight_decay}
+    found = {"backbone": backbone, "freeze": freeze, "augment": augment}
+    if values.get("head") == "auto" and freeze == "all" and not issubclass(method, ShallowMethod):
+        return found  # the data choose the rest
+    return found | {"kernel": 0, "weight_decay": head_weight_decay(values.get("hidden")) if freeze == "all" else 1e-4}
+
+
+def head_weight_decay(hidden: Any) -> float:
+    """Return the weight decay of a head that trains alone, with this many hidden units or none.
+
+    A layer on a thousand fixed features has nothing else that keeps it from learning the training images by heart; but
+    what is right for one is too much for two, which shrink together.
+    """
+    return 0.003 if hidden else 0.03
 
 
 def own_dropout(values: Settings) -> float:

@@ -47,12 +47,11 @@ def train_deep(
         calibrate(network, next(iter(inputs.batches([spread(context.split.train, _CALIBRATED)]))).activations)
     if context.config.network.freeze != "all" or isinstance(inputs, ImageInputs):
         return Loop(method, context, network, inputs).run()
-    frozen = FrozenNetwork(network, inputs, context.split, context.config.network.kernel, standardize)
-    if context.group.first and frozen.n_anchors < context.config.network.kernel:
+    kernel = context.config.network.kernel or 0
+    frozen = FrozenNetwork(network, inputs, context.split, kernel, standardize)
+    if context.group.first and frozen.n_anchors < kernel:
         log.warning(
-            "kernel %s is more than there are training images: it became %s",
-            f"{context.config.network.kernel:,}",
-            f"{frozen.n_anchors:,}",
+            "kernel %s is more than there are training images: it became %s", f"{kernel:,}", f"{frozen.n_anchors:,}"
         )
     return frozen.finish(Loop(method, context, frozen.head, frozen.inputs).run())
 

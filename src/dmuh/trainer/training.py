@@ -15,6 +15,7 @@ from dmuh.runs import Run
 from dmuh.trainer.bar import Report, reporting
 from dmuh.trainer.calibrating import calibrate_bits
 from dmuh.trainer.checkpoint import model_arrays
+from dmuh.trainer.choosing import as_begun, choose_head, left_open
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.distributed import begun, check_split, joined, refuse_many
 from dmuh.trainer.fitting import fit_shallow
@@ -58,6 +59,13 @@ def train(
             refuse_many(group, config)
             data = dataset or load_dataset(config.data)
             split = draw_split(config, data) if split is None else split
+            if group.first and not (resume and run.started):
+                run.refuse_if_taken()
+        if left_open(config):
+            goes_on = resume and run.started
+            context = TrainingContext(config, run, data, split, group, reading, report)
+            config = as_begun(config, run) if goes_on else choose_head(context)
+        with group.agreeing():
             network = fresh_network(config, data, group.device)
             if group.first:
                 until_done.enter_context(begun(run, config, data, split, resume))
