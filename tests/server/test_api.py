@@ -527,7 +527,8 @@ def test_the_description_has_every_route_with_examples(client):
     description = client.get("/openapi.json").json()
     routes = {(method, path) for path, methods in description["paths"].items() for method in methods}
     assert routes == {
-        ("get", "/api/about"), ("get", "/api/map"), ("get", "/api/duplicates"), ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
+        ("get", "/api/about"), ("get", "/api/map"), ("get", "/api/duplicates"),
+        ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
         ("post", "/api/images"), ("get", "/api/images/{id}"), ("delete", "/api/images/{id}"),
         ("post", "/api/images/{id}/restore"),
         ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/picture"), ("get", "/api/images/{id}/thumbnail"),

@@ -4,7 +4,7 @@ import re
 import shutil
 
 import pytest
-from browsing import IN_A_BROWSER, PHONE, api, expect, ids, photo, texts, until, watched
+from browsing import IN_A_BROWSER, PHONE, api, expect, photo, texts, until, watched
 from serving import Server
 
 pytestmark = IN_A_BROWSER
