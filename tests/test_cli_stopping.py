@@ -78,6 +78,9 @@ COMMANDS = {
     "open {photos} --port 0": (
         "dmuh.opening.open_folder", "what was computed is kept: the same command goes on from there",
     ),
+    "review {photos}": (
+        "dmuh.review.of_folder", "features that were computed are kept: give the same command again",
+    ),
     "serve {run} --images {photos} --port 0": (
         "dmuh.catalogue.add_images", "what was encoded is kept: the same command goes on from there",
     ),

@@ -21,6 +21,7 @@ from dmuh.cli import (
     list_names,
     open_folder,
     report,
+    review,
     search,
     serve,
     train,
@@ -29,7 +30,7 @@ from dmuh.cli import (
 from dmuh.cli.console import warn
 from dmuh.cli.options import PlainCommand, PlainGroup
 from dmuh.errors import DmuhError, PeerError, StoppedError, TrainingError
-from dmuh.machine import place_in_group, wait_asleep
+from dmuh.machine import place_in_group
 
 _ESCAPED = "dmuh.escaped"
 
@@ -56,6 +57,7 @@ _COMMANDS = {
         "encode": encode.encode,
         "export": export.export,
     },
+    "Tidy your images": {"review": review.review},
     "Measure and compare": {"evaluate": evaluate.evaluate, "bench": bench.bench, "report": report.report},
     "This machine": {"cache": cache.cache, "warm": warm.warm},
 }
@@ -84,7 +86,6 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("dmuh: %(message)s"))
     logging.getLogger("dmuh").handlers = [handler]
-    wait_asleep()
     output = sys.stdout if isinstance(sys.stdout, io.TextIOWrapper) else None  # None also where a shell closed it
     if output:
         output.reconfigure(errors=_ESCAPED)

@@ -8,7 +8,6 @@ import { ensureFocusable, tile } from "./tiles.js";
 const KEPT = 12; // feeds of views that were left
 const kept = new Map();
 let current = null;
-let drawItem = null;
 
 export class Feed {
   // fetchPart(n) gives the images behind the first n: {images, done}
@@ -44,8 +43,7 @@ export class Feed {
   }
 
   drop(ids) {
-    const left = this.about.without ?? ((image) => (ids.has(image.id) ? null : image)); // groups lose some of theirs
-    this.images = this.images.map((image) => left(image, ids)).filter(Boolean);
+    this.images = this.images.filter((image) => !ids.has(image.id));
   }
 }
 
@@ -65,10 +63,9 @@ export function dropImages(ids) {
   for (const feed of kept.values()) feed.drop(ids);
 }
 
-export function show(feed, draw = (image) => tile(image)) {
+export function show(feed) {
   current = feed;
-  drawItem = draw;
-  at("results").replaceChildren(...feed.images.map(draw));
+  at("results").replaceChildren(...feed.images.map((image) => tile(image)));
   at("results").removeAttribute("aria-busy");
   ensureFocusable();
   fill();
@@ -85,8 +82,8 @@ export async function more() {
   if (!feed || feed.done) return false;
   const fresh = await feed.next();
   if (feed !== current) return false;
-  const known = new Set([...at("results").children].map((item) => item.dataset.id));
-  at("results").append(...fresh.filter((image) => !known.has(String(image.id))).map(drawItem));
+  const known = new Set([...document.querySelectorAll("#results .photo")].map((item) => item.dataset.id));
+  at("results").append(...fresh.filter((image) => !known.has(String(image.id))).map((image) => tile(image)));
   remember({ shown: feed.images.length });
   return fresh.length > 0;
 }

@@ -1,10 +1,8 @@
 // The page: goes to the view that the address names, takes images to search with, and asks for the token.
 
 import { about, ask, at, learn, make, Refused, say } from "./api.js";
-import { duplicates } from "./duplicates.js";
 import { forgetFeeds, hide } from "./feed.js";
 import { drawFilters } from "./filters.js";
-import { map } from "./map.js";
 import { onRemoval } from "./removal.js";
 import { search, takeUpload } from "./search.js";
 import { selectNone } from "./selection.js";
@@ -13,7 +11,7 @@ import { closeViewer, isOpen, openImage } from "./viewer.js";
 import { uncertain } from "./uncertain.js";
 import { counted } from "./words.js";
 
-const VIEWS = { search, uncertain, map, duplicates };
+const VIEWS = { search, uncertain };
 let shown = ""; // the address of the list that is there
 let view = null;
 let turn = 0; // counts the views: an answer that comes after the next view was opened is dropped
@@ -34,8 +32,7 @@ function begin(state) {
   const next = VIEWS[state.view];
   const first = view === null;
   if (view && (view !== next || shown.split("?")[0] !== listOf(state).split("?")[0])) selectNone();
-  view?.leave(next);
-  const within = view === next && view.staysWithin; // such as another part of the same map
+  view?.leave();
   view = next;
   shown = listOf(state);
   for (const link of document.querySelectorAll("nav a")) link.toggleAttribute("aria-current", link.id === `to-${state.view}`);
@@ -43,19 +40,18 @@ function begin(state) {
   document.title = `${title} – dmuh`;
   at("title").textContent = title;
   drawAbout();
+  at("stage").replaceChildren();
   drawFilters(view.filters(state), state);
-  at("results").className = state.view; // each view has its own columns
   at("results").setAttribute("aria-busy", "true"); // what was found before stays until the answer is here
   say("Looking …");
-  if (!first && !within && !document.activeElement?.closest("#filters")) at("title").focus({ preventScroll: true });
-  return within;
+  if (!first && !document.activeElement?.closest("#filters")) at("title").focus({ preventScroll: true });
 }
 
 async function openView(state, back) {
   turn += 1;
   const own = turn;
-  const within = begin(state);
-  if (!back && !within) scrollTo(0, 0);
+  begin(state);
+  if (!back) scrollTo(0, 0);
   const scroll = back ? (remembered("scroll") ?? 0) : 0;
   try {
     const feed = await view.open(state);
@@ -64,7 +60,7 @@ async function openView(state, back) {
     if (own !== turn) return;
     if (feed) view.draw(feed, state);
     else lost();
-    if (back || !within) scrollTo(0, scroll);
+    scrollTo(0, scroll);
   } catch (error) {
     if (own !== turn) return;
     lost();
@@ -75,7 +71,6 @@ async function openView(state, back) {
 // what was there belongs to another address
 function lost() {
   hide();
-  view?.leave(null);
   at("query").hidden = true;
   at("results").removeAttribute("aria-busy");
 }
@@ -113,11 +108,7 @@ document.ondrop = (event) => {
 };
 document.onpaste = (event) => takeUpload([...event.clipboardData.files].find((file) => file.type.startsWith("image/")));
 
-const afterRemoval = () => {
-  drawAbout();
-  view.afterRemoval?.();
-};
-onRemoval(afterRemoval, async () => {
+onRemoval(drawAbout, async () => {
   forgetFeeds();
   remember({ scroll: scrollY });
   await reload();
@@ -134,7 +125,7 @@ const KEYS = [
   ["← → ↑ ↓", "to another image"], ["Enter", "opens it large"], ["Esc", "closes it; selects none"],
   ["x", "selects it"], ["Shift + arrow", "selects from here on"], ["Ctrl + A", "selects all that is shown"],
   ["Delete", "removes what is selected"], ["Ctrl + Z", "brings it back"], ["s", "in the large view: finds similar ones"],
-  ["?", "shows these keys"],
+  ["a  k", "in wrong labels: accepts the other label, keeps the given one"], ["?", "shows these keys"],
 ]; // prettier-ignore
 at("keys-list").append(
   ...KEYS.map(([key, does]) => make("tr", {}, make("th", { scope: "row", textContent: key }), make("td", { textContent: does }))),

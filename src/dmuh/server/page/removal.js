@@ -6,7 +6,7 @@ import { allTiles, ensureFocusable, focusTile, imageOf } from "./tiles.js";
 import { capital, counted } from "./words.js";
 
 const AT_ONCE = 4; // requests
-let undoing = null; // what undoes the last thing that was done
+let removed = []; // by the last removal, which can be undone
 let afterUndo = async () => {};
 let afterRemoval = () => {};
 
@@ -46,35 +46,30 @@ export async function removeImages(images) {
   dropImages(ids);
   for (const item of allTiles()) if (ids.has(imageOf(item).id)) item.remove();
   ensureFocusable();
+  removed = done;
   await learn();
   afterRemoval(ids);
   if (!document.querySelector("dialog[open]")) focusTile(next);
   const yours = done.some((image) => !image.path.startsWith("added/")) ? " Your files stay where they are." : "";
-  const restore = () => bringBack(done);
-  toast(`${capital(counted(done.length, "image"))} removed from the collection.${yours}`, done.length ? restore : null);
+  toast(`${capital(counted(done.length, "image"))} removed from the collection.${yours}`, done.length > 0);
   if (wrong) say(wrong.message, true);
 }
 
-async function bringBack(images) {
+export async function undo() {
+  if (!removed.length) return;
+  const images = removed;
+  removed = [];
   const [done, wrong] = await forEach(images, (image) => ask(`/api/images/${image.id}/restore`, { method: "POST" }));
   await learn();
   await afterUndo(done);
-  toast(`${capital(counted(done.length, "image"))} brought back.`);
+  toast(`${capital(counted(done.length, "image"))} brought back.`, false);
   if (wrong) say(wrong.message, true);
 }
 
-async function undo() {
-  const act = undoing;
-  undoing = null;
-  await act?.();
-}
-
-// Says what was done, and how it is undone, if it can be.
-export function toast(text, undo = null) {
-  undoing = undo;
+export function toast(text, undoable) {
   at("toast").hidden = false;
   at("toast-text").replaceChildren(make("span", { textContent: text }));
-  at("undo").hidden = !undo;
+  at("undo").hidden = !undoable;
 }
 
 at("undo").onclick = undo;
@@ -83,7 +78,7 @@ at("toast-close").onclick = () => {
 };
 document.addEventListener("keydown", (event) => {
   if (event.key.toLowerCase() !== "z" || !(event.ctrlKey || event.metaKey)) return;
-  if (event.target.closest("input:not([type=checkbox]), textarea") || !undoing) return;
+  if (event.target.closest("input:not([type=checkbox]), textarea") || !removed.length) return;
   event.preventDefault();
   undo();
 });
