@@ -11,6 +11,8 @@ from dmuh.network import load_networks
 from dmuh.network.heads import KernelHead
 from dmuh.runs import Run
 from dmuh.trainer import train
+from processes import main
+from together import finish, start
 
 SETTINGS = {"dataset": "features", "data": "x", "bits": 12, "epochs": 20, "train": 0.6, "evaluate_every": 20}
 AUTO = SETTINGS | {"method": "dmuh-plus", "head": "auto", "validation": 0.2}
@@ -107,12 +109,28 @@ def test_other_trainings_leave_nothing_open(layer):
     assert config.training.weight_decay is not None
 
 
-def test_the_command_chooses_by_itself_and_a_file_or_a_preset_is_taken_as_it_is(tmp_path):
-    data = tmp_path / "vectors"
-    data.mkdir()
-    vectors = two_sided()
-    np.save(data / "features.npy", vectors.images)
-    np.save(data / "labels.npy", vectors.labels.argmax(axis=1))
+@pytest.fixture
+def data(tmp_path):
+    """The folder of two-sided vectors."""
+    folder, vectors = tmp_path / "vectors", two_sided()
+    folder.mkdir()
+    np.save(folder / "features.npy", vectors.images)
+    np.save(folder / "labels.npy", vectors.labels.argmax(axis=1))
+    return folder
+
+
+@pytest.mark.long
+def test_two_processes_choose_as_one_does(data, tmp_path):
+    common = ["train", "--dataset", "features", "--data", str(data), "--bits", "12", "--epochs", "3", "--no-evaluate"]
+    for code, _, errors in finish(start(2, main, *common, "--out", str(tmp_path / "two"))):
+        assert code == 0, errors
+    dmuh(*common, "--out", tmp_path / "one")
+    one, two = Run(tmp_path / "one"), Run(tmp_path / "two")
+    assert one.settings() == two.settings()
+    assert one.settings()["kernel"] > 0
+
+
+def test_the_command_chooses_by_itself_and_a_file_or_a_preset_is_taken_as_it_is(data, tmp_path):
     common = ["--data", data, "--bits", "12", "--epochs", "2", "--no-evaluate"]
     result = dmuh("train", "--dataset", "features", *common, "--out", tmp_path / "run")
     assert "dmuh: head: similarities to" in result.stderr
