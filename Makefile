@@ -8,6 +8,9 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKED := $(PIP) install --require-hashes --no-deps --only-binary :all:
 
+# Where the environment says otherwise, every process of the tests would compile all sources anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve check format test test-all test-slow fuzz bench docs dist lock clean
 
@@ -44,7 +47,7 @@ format: $(READY)  ## format the code
 # costs less than a core that waits.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-test: $(READY)  ## the tests of what is computed, written and said, on all cores: 3 to 4 minutes on two
+test: $(READY)  ## the tests of what is computed, written and said, on all cores: 3 minutes on two
 	$(PYTEST) -m 'not slow and not long'
 
 test-all: $(READY)  ## all tests but the slow: also kills, browser, README, every setting; 9 minutes on two cores

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import refused
+from commands import dmuh, refused
 from dmuh import machine
 from dmuh.errors import ConfigError
 
@@ -50,6 +50,20 @@ print(kept, held() - before)
     kept, after = map(int, told)
     assert kept > 200 * 2**20
     assert after < kept / 2
+
+
+def test_threads_that_wait_sleep_unless_the_environment_says_how(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    dmuh("--version")
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    dmuh("--version")
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
+def test_torch_is_not_there_yet_when_a_command_says_how_its_threads_wait():
+    program = "import sys, dmuh.cli; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 
 
 def test_where_the_cache_is(monkeypatch):

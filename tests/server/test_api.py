@@ -329,8 +329,27 @@ def test_lists_of_images(client):
     assert len(get(client, "/api/images", order="random", n=5)["images"]) == 5
     one, two, other = (get(client, "/api/images", order="random", n=5, seed=seed) for seed in (1, 1, 2))
     assert one == two != other
+    assert [image["id"] for image in get(client, "/api/images", id=[7, 3, 99, 7])["images"]] == [7, 3]
+    assert get(client, "/api/images", 422, id=list(range(201)))["error"].startswith("id: ")
     assert get(client, "/api/images", 422, order="size")["error"].startswith("order: ")
     assert get(client, "/api/images", 422, n=201)["error"].startswith("n: ")
+
+
+def test_images_that_are_the_same_are_grouped_with_the_one_to_keep(client, folder):
+    assert get(client, "/api/duplicates") == {"total": 0, "groups": []}
+    copies = [upload(client, (folder / "ones" / "03.png").read_bytes(), 201, "/api/images")["id"] for _ in range(2)]
+    larger = io.BytesIO()
+    Image.open(folder / "zeros" / "01.png").save(larger, "PNG", compress_level=0)
+    other = upload(client, larger.getvalue(), 201, "/api/images")["id"]
+    found = get(client, "/api/duplicates")
+    groups = [[image["id"] for image in group["images"]] for group in found["groups"]]
+    assert (found["total"], groups) == (2, [[4, *copies], [12, other]])
+    assert [(group["best"], group["reason"]) for group in found["groups"]] == [
+        (4, "first of equal files"), (other, "the largest file")
+    ]  # fmt: skip
+    assert get(client, "/api/duplicates", n=1, offset=1)["groups"] == found["groups"][1:]
+    client.delete(f"/api/images/{other}")
+    assert get(client, "/api/duplicates")["total"] == 1
 
 
 def test_thumbnails_and_files(client, folder):
@@ -508,7 +527,8 @@ def test_the_description_has_every_route_with_examples(client):
     description = client.get("/openapi.json").json()
     routes = {(method, path) for path, methods in description["paths"].items() for method in methods}
     assert routes == {
-        ("get", "/api/about"), ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
+        ("get", "/api/about"), ("get", "/api/map"), ("get", "/api/duplicates"),
+        ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
         ("post", "/api/images"), ("get", "/api/images/{id}"), ("delete", "/api/images/{id}"),
         ("post", "/api/images/{id}/restore"),
         ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/picture"), ("get", "/api/images/{id}/thumbnail"),

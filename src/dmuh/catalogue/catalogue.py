@@ -199,6 +199,22 @@ class Catalogue(Database):
         """Return every label with how many images have it."""
         return dict(self._read("SELECT label, count(*) FROM labels GROUP BY label ORDER BY label"))
 
+    def ids(self) -> NDArray[np.int64]:
+        """Return the ids of all images, in their order."""
+        return np.array([id_ for (id_,) in self._read("SELECT id FROM codes ORDER BY id")], np.int64)
+
+    def outline(self) -> list[tuple[int, str, float | None]]:
+        """Return id, labels in JSON and uncertainty of every image, by id, for an overview of all of them."""
+        return self._read("SELECT id, labels, uncertainty FROM images ORDER BY id")
+
+    def identical_groups(self) -> list[list[int]]:
+        """Return the ids of images that are the same as others, one list for each such image, the longest first."""
+        query = (
+            "SELECT json_group_array(id) FROM codes WHERE contents IS NOT NULL GROUP BY contents HAVING count(*) > 1 "
+            "ORDER BY count(*) DESC, min(id)"
+        )
+        return [sorted(json.loads(ids)) for (ids,) in self._read(query)]
+
     def identical(self, contents: int, label: str | None = None) -> list[int]:
         """Return the ids of up to `MOST_IDENTICAL` images, or of those with a label, that have these contents."""
         labelled = "" if label is None else "AND EXISTS (SELECT 1 FROM labels WHERE label = ? AND labels.id = codes.id)"

@@ -30,7 +30,7 @@ from dmuh.cli import (
 from dmuh.cli.console import warn
 from dmuh.cli.options import PlainCommand, PlainGroup
 from dmuh.errors import DmuhError, PeerError, StoppedError, TrainingError
-from dmuh.machine import place_in_group
+from dmuh.machine import place_in_group, wait_asleep
 
 _ESCAPED = "dmuh.escaped"
 
@@ -86,6 +86,7 @@ def main() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("dmuh: %(message)s"))
     logging.getLogger("dmuh").handlers = [handler]
+    wait_asleep()
     output = sys.stdout if isinstance(sys.stdout, io.TextIOWrapper) else None  # None also where a shell closed it
     if output:
         output.reconfigure(errors=_ESCAPED)

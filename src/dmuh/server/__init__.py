@@ -4,6 +4,7 @@ service.py         Service: everything that can be done with the catalogue and i
 searcher.py        Searcher: the search indexes over the catalogue
 stored_codes.py    StoredCodes: the codes of its rows, as queries
 milvus_mirror.py   MilvusMirror: the same codes in Milvus, where that searches
+duplicates.py      groups of images that are the same
 json_answers.py    answers as JSON text
 batcher.py         Batcher: items of concurrent requests worked on together
 limits.py          Limits: what the service allows
@@ -12,5 +13,6 @@ metrics.py         ServiceMetrics: what Prometheus reads
 api/               the application, its routes and what they take and give
 http/              between bytes and requests: socket, protocol, connections, guard, receiving of uploads
 images/            image files: which may be uploaded, processes that decode them, files and thumbnails that are sent
+map/               places of the images on a map
 page/              the page in the browser: HTML, CSS, JavaScript
 """

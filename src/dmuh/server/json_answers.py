@@ -1,6 +1,8 @@
 """Answers as JSON text, formatted here for speed: ten images per search, dozens of numbers per image."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from dmuh.catalogue import Row
 from dmuh.codes import Codes
 from dmuh.encoder.matching import likely
+from dmuh.server.map.collection_map import Places
 
 _DIGITS = 10_000  # probabilities and distances are rounded to four places
 _NUMBERS = [f"{n / _DIGITS:g}" for n in range(_DIGITS + 1)]
@@ -54,6 +57,33 @@ def match_json(distance: float, hamming: int, match: float | None, *, identical:
     """Return the members of a match beside those of its image; distance and probability are rounded already."""
     said = '"match":null,"likely":null' if match is None else f'"match":{match},"likely":"{likely(match)}"'
     return f'"distance":{distance},"hamming":{hamming},{said},"identical":{"true" if identical else "false"}'
+
+
+def map_json(
+    places: Places, working: bool, outline: Sequence[tuple[int, str, float | None]], counts: Mapping[str, int]
+) -> str:
+    """Return a map as JSON, column by column; `outline` has id, labels and uncertainty of every image.
+
+    Of an image with several labels the rarest stands there, by `counts`: it says most.
+    """
+    rarest = lru_cache(4096)(lambda text: min(json.loads(text), key=lambda label: counts.get(label, 0), default=None))
+    known = {id_: (rarest(labels), unsure) for id_, labels, unsure in outline}
+    there = [n for n, id_ in enumerate(places.ids.tolist()) if id_ in known]  # others were deleted a moment ago
+    own = [known[id_] for id_ in places.ids[there].tolist()]
+    names = sorted({label for label, _ in own if label is not None})
+    position = {label: n for n, label in enumerate(names)}
+    return json.dumps(
+        {
+            "working": working,
+            "how": places.how,
+            "ids": places.ids[there].tolist(),
+            "x": np.round(places.places[there, 0].astype(np.float64), 1).tolist(),
+            "y": np.round(places.places[there, 1].astype(np.float64), 1).tolist(),
+            "names": names,
+            "label": [-1 if label is None else position[label] for label, _ in own],
+            "uncertainty": [None if unsure is None else round(unsure, 4) for _, unsure in own],
+        }
+    )
 
 
 def rounded(numbers: NDArray[Any]) -> NDArray[np.float64]:

@@ -21,10 +21,12 @@ from dmuh.errors import RequestError
 from dmuh.images import Pixels
 from dmuh.index import Searchable
 from dmuh.server.batcher import Batcher
+from dmuh.server.duplicates import duplicates_page
 from dmuh.server.images.decoders import Decoders
 from dmuh.server.images.files import ImageFile, ImageFiles, is_known
 from dmuh.server.images.upload_check import Kind
-from dmuh.server.json_answers import CodeWriter
+from dmuh.server.json_answers import CodeWriter, map_json
+from dmuh.server.map.collection_map import CollectionMap
 from dmuh.server.metrics import ServiceMetrics
 from dmuh.server.searcher import Search, Searcher
 
@@ -55,6 +57,8 @@ class Service:
         self._files = ImageFiles(root, added, self._decoders)
         self._summary: dict[str, Any] | None = None
         self._changes = 0
+        self._map = CollectionMap(catalogue)
+        self._folders = (root, added)
         self._searcher = Searcher(catalogue, whole, self._match)
         self._writer = CodeWriter(catalogue.n_bits, catalogue.worth)
         self._changer = Writer(catalogue, added, self._update)
@@ -79,6 +83,7 @@ class Service:
 
     def close(self) -> None:
         """End the threads and the processes."""
+        self._map.close()
         self._decoders.close()
         self._files.close()
         for worker in (self._encoding, self._writing, self._searching):
@@ -120,6 +125,11 @@ class Service:
             rows = await self._read(lambda: self._catalogue.listed(order, n, offset, label))
         return f'{{"images":[{",".join(self._json(row) for row in rows)}]}}'
 
+    async def some_images(self, ids: Sequence[int]) -> str:
+        """Return those of the images that are there as JSON, in the given order."""
+        rows = {row.id: row for row in await self._read(lambda: self._catalogue.rows(ids))}
+        return f'{{"images":[{",".join(self._json(rows[id_]) for id_ in dict.fromkeys(ids) if id_ in rows)}]}}'
+
     async def file(self, id_: int) -> ImageFile:
         """Return the file of an image, open."""
         return await self._files.open(await self._read(lambda: self._row(id_)))
@@ -135,6 +145,16 @@ class Service:
     async def thumbnail(self, id_: int, known: str = "") -> tuple[str, bytes | None]:
         """Return the tag of an image, and a small picture of it, a WebP file; None if its tag is among those known."""
         return await self._files.thumbnail(await self._read(lambda: self._row(id_)), known)
+
+    async def map(self) -> str:
+        """Return where each image lies on a map as JSON; it is computed when it is first asked for."""
+        return await self._read(
+            lambda: map_json(*self._map.places(), self._catalogue.outline(), self._catalogue.labels())
+        )
+
+    async def duplicates(self, n: int, offset: int) -> str:
+        """Return groups of images that are the same as JSON, the largest groups first."""
+        return await self._read(lambda: duplicates_page(self._catalogue, self._folders, n, offset, self._json))
 
     async def about(self) -> dict[str, Any]:
         """Return what is served: the model, the labels, what is known of its codes, how sure the images are."""

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 CHOSEN = ("kernel", "weight_decay")
 _ANCHORS = 3000  # the more the better, as far as it was tried; the time for each image grows with them
-_DECAYS = (1.0, 1 / 3, 10 / 3, 10.0)  # times the default
+_DECAYS = (1.0, 0.1, 1 / 3, 10 / 3)  # times the default
 _STEPS = 400  # of a short training, about
 _FEWEST = 16  # held-out images below which chance would choose
 

@@ -13,13 +13,16 @@ from dmuh.server.api.schemas import (
     Answer,
     AskedRanking,
     AtLeast,
+    Duplicates,
     Id,
+    Ids,
     Image,
     ImageList,
     K,
     Known,
     Label,
     Labels,
+    Map,
     N,
     Name,
     Offset,
@@ -98,8 +101,11 @@ def image_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         offset: Offset = 0,
         label: Label = None,
         seed: Seed = None,
+        ids: Ids = [],  # noqa: B006
     ) -> Response:
-        """List images: the least sure first, by id, or some at random."""
+        """List images: the least sure first, by id, some at random, or those that are named."""
+        if ids:
+            return _json(await service.some_images(ids))
         return _json(await service.images(order, n, offset, label, seed))
 
     @router.post("", status_code=201, openapi_extra=UPLOAD, responses=new)
@@ -160,6 +166,23 @@ def about_routes(service: Service) -> APIRouter:
     async def about() -> dict[str, Any]:
         """Tell which model is served, how many images there are, and their labels."""
         return await service.about()
+
+    @router.get("/map", responses=responses(200, "The map.", Map))
+    async def collection_map() -> Response:
+        """Tell where each image lies on a map, on which those with similar codes are beside each other."""
+        return _json(await service.map())
+
+    return router
+
+
+def cleaning_routes(service: Service) -> APIRouter:
+    """Return the routes by which a collection is cleaned."""
+    router = APIRouter(prefix="/api")
+
+    @router.get("/duplicates", responses=responses(200, "Groups.", Duplicates))
+    async def duplicates(n: N = 24, offset: Offset = 0) -> Response:
+        """List images that are the same, in groups, with the one to keep."""
+        return _json(await service.duplicates(n, offset))
 
     return router
 

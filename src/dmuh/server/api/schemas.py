@@ -54,6 +54,14 @@ Labels = Annotated[
 Name = Annotated[str | None, Query(max_length=200, description="What the new image is called.", examples=["a.jpg"])]
 N = Annotated[int, Query(ge=1, le=MOST_LISTED, description="How many images at most.")]
 Offset = Annotated[int, Query(ge=0, le=_LARGEST, description="How many images to pass over.")]
+Ids = Annotated[
+    list[Annotated[int, Field(ge=0, le=_LARGEST)]],
+    Query(
+        alias="id",
+        max_length=MOST_LISTED,
+        description="Images to list, in this order, in place of others; may be given several times.",
+    ),
+]
 Seed = Annotated[
     int | None, Query(ge=0, le=_LARGEST, description="Images at random are the same for the same seed.", examples=[1])
 ]
@@ -159,6 +167,41 @@ class About(BaseModel):
         "sample.",
         examples=[[n / 1000 for n in range(101)]],
     )
+
+
+class Map(BaseModel):
+    """Where each image lies on a map of two dimensions, column by column, by id."""
+
+    working: bool = Field(
+        description="Whether places are being computed of images that have none yet: ask again in a second.",
+        examples=[False],
+    )
+    how: str | None = Field(
+        description="How the places were found: tsne, or pca where scikit-learn is not installed.", examples=["tsne"]
+    )
+    ids: list[int] = Field(examples=[[1, 2]])
+    x: list[float] = Field(description="0 to 1000.", examples=[[10.5, 990]])
+    y: list[float] = Field(description="0 to 1000.", examples=[[500, 20.1]])
+    names: list[str] = Field(description="Labels.", examples=[["cats"]])
+    label: list[int] = Field(
+        description="Position in names of each image's rarest label, −1 without.", examples=[[0, -1]]
+    )
+    uncertainty: list[float | None] = Field(examples=[[0.01, 0.2]])
+
+
+class DuplicateGroup(BaseModel):
+    """Images that are the same."""
+
+    images: list[Image]
+    best: int = Field(description="Id of the one to keep.", examples=[17])
+    reason: str = Field(description="Why that one.", examples=["the largest file"])
+
+
+class Duplicates(BaseModel):
+    """Groups of images that are the same, the largest first."""
+
+    total: int = Field(description="How many groups there are.", examples=[1])
+    groups: list[DuplicateGroup]
 
 
 class Error(BaseModel):

@@ -8,6 +8,7 @@ import { ensureFocusable, tile } from "./tiles.js";
 const KEPT = 12; // feeds of views that were left
 const kept = new Map();
 let current = null;
+let drawItem = null;
 
 export class Feed {
   // fetchPart(n) gives the images behind the first n: {images, done}
@@ -43,7 +44,8 @@ export class Feed {
   }
 
   drop(ids) {
-    this.images = this.images.filter((image) => !ids.has(image.id));
+    const left = this.about.without ?? ((image) => (ids.has(image.id) ? null : image)); // groups lose some of theirs
+    this.images = this.images.map((image) => left(image, ids)).filter(Boolean);
   }
 }
 
@@ -63,9 +65,10 @@ export function dropImages(ids) {
   for (const feed of kept.values()) feed.drop(ids);
 }
 
-export function show(feed) {
+export function show(feed, draw = (image) => tile(image)) {
   current = feed;
-  at("results").replaceChildren(...feed.images.map((image) => tile(image)));
+  drawItem = draw;
+  at("results").replaceChildren(...feed.images.map(draw));
   at("results").removeAttribute("aria-busy");
   ensureFocusable();
   fill();
@@ -82,8 +85,8 @@ export async function more() {
   if (!feed || feed.done) return false;
   const fresh = await feed.next();
   if (feed !== current) return false;
-  const known = new Set([...document.querySelectorAll("#results .photo")].map((item) => item.dataset.id));
-  at("results").append(...fresh.filter((image) => !known.has(String(image.id))).map((image) => tile(image)));
+  const known = new Set([...at("results").children].map((item) => item.dataset.id));
+  at("results").append(...fresh.filter((image) => !known.has(String(image.id))).map(drawItem));
   remember({ shown: feed.images.length });
   return fresh.length > 0;
 }

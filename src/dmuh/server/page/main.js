@@ -1,8 +1,10 @@
 // The page: goes to the view that the address names, takes images to search with, and asks for the token.
 
 import { about, ask, at, learn, make, Refused, say } from "./api.js";
+import { duplicates } from "./duplicates.js";
 import { forgetFeeds, hide } from "./feed.js";
 import { drawFilters } from "./filters.js";
+import { map } from "./map.js";
 import { onRemoval } from "./removal.js";
 import { search, takeUpload } from "./search.js";
 import { selectNone } from "./selection.js";
@@ -11,7 +13,7 @@ import { closeViewer, isOpen, openImage } from "./viewer.js";
 import { uncertain } from "./uncertain.js";
 import { counted } from "./words.js";
 
-const VIEWS = { search, uncertain };
+const VIEWS = { search, uncertain, map, duplicates };
 let shown = ""; // the address of the list that is there
 let view = null;
 let turn = 0; // counts the views: an answer that comes after the next view was opened is dropped
@@ -32,7 +34,8 @@ function begin(state) {
   const next = VIEWS[state.view];
   const first = view === null;
   if (view && (view !== next || shown.split("?")[0] !== listOf(state).split("?")[0])) selectNone();
-  view?.leave();
+  view?.leave(next);
+  const within = view === next && view.staysWithin; // such as another part of the same map
   view = next;
   shown = listOf(state);
   for (const link of document.querySelectorAll("nav a")) link.toggleAttribute("aria-current", link.id === `to-${state.view}`);
@@ -40,18 +43,19 @@ function begin(state) {
   document.title = `${title} – dmuh`;
   at("title").textContent = title;
   drawAbout();
-  at("stage").replaceChildren();
   drawFilters(view.filters(state), state);
+  at("results").className = state.view; // each view has its own columns
   at("results").setAttribute("aria-busy", "true"); // what was found before stays until the answer is here
   say("Looking …");
-  if (!first && !document.activeElement?.closest("#filters")) at("title").focus({ preventScroll: true });
+  if (!first && !within && !document.activeElement?.closest("#filters")) at("title").focus({ preventScroll: true });
+  return within;
 }
 
 async function openView(state, back) {
   turn += 1;
   const own = turn;
-  begin(state);
-  if (!back) scrollTo(0, 0);
+  const within = begin(state);
+  if (!back && !within) scrollTo(0, 0);
   const scroll = back ? (remembered("scroll") ?? 0) : 0;
   try {
     const feed = await view.open(state);
@@ -60,7 +64,7 @@ async function openView(state, back) {
     if (own !== turn) return;
     if (feed) view.draw(feed, state);
     else lost();
-    scrollTo(0, scroll);
+    if (back || !within) scrollTo(0, scroll);
   } catch (error) {
     if (own !== turn) return;
     lost();
@@ -71,6 +75,7 @@ async function openView(state, back) {
 // what was there belongs to another address
 function lost() {
   hide();
+  view?.leave(null);
   at("query").hidden = true;
   at("results").removeAttribute("aria-busy");
 }
@@ -108,7 +113,11 @@ document.ondrop = (event) => {
 };
 document.onpaste = (event) => takeUpload([...event.clipboardData.files].find((file) => file.type.startsWith("image/")));
 
-onRemoval(drawAbout, async () => {
+const afterRemoval = () => {
+  drawAbout();
+  view.afterRemoval?.();
+};
+onRemoval(afterRemoval, async () => {
   forgetFeeds();
   remember({ scroll: scrollY });
   await reload();
@@ -125,7 +134,7 @@ const KEYS = [
   ["← → ↑ ↓", "to another image"], ["Enter", "opens it large"], ["Esc", "closes it; selects none"],
   ["x", "selects it"], ["Shift + arrow", "selects from here on"], ["Ctrl + A", "selects all that is shown"],
   ["Delete", "removes what is selected"], ["Ctrl + Z", "brings it back"], ["s", "in the large view: finds similar ones"],
-  ["a  k", "in wrong labels: accepts the other label, keeps the given one"], ["?", "shows these keys"],
+  ["?", "shows these keys"],
 ]; // prettier-ignore
 at("keys-list").append(
   ...KEYS.map(([key, does]) => make("tr", {}, make("th", { scope: "row", textContent: key }), make("td", { textContent: does }))),

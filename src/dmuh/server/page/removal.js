@@ -6,7 +6,7 @@ import { allTiles, ensureFocusable, focusTile, imageOf } from "./tiles.js";
 import { capital, counted } from "./words.js";
 
 const AT_ONCE = 4; // requests
-let removed = []; // by the last removal, which can be undone
+let undoing = null; // what undoes the last thing that was done
 let afterUndo = async () => {};
 let afterRemoval = () => {};
 
@@ -46,30 +46,35 @@ export async function removeImages(images) {
   dropImages(ids);
   for (const item of allTiles()) if (ids.has(imageOf(item).id)) item.remove();
   ensureFocusable();
-  removed = done;
   await learn();
   afterRemoval(ids);
   if (!document.querySelector("dialog[open]")) focusTile(next);
   const yours = done.some((image) => !image.path.startsWith("added/")) ? " Your files stay where they are." : "";
-  toast(`${capital(counted(done.length, "image"))} removed from the collection.${yours}`, done.length > 0);
+  const restore = () => bringBack(done);
+  toast(`${capital(counted(done.length, "image"))} removed from the collection.${yours}`, done.length ? restore : null);
   if (wrong) say(wrong.message, true);
 }
 
-export async function undo() {
-  if (!removed.length) return;
-  const images = removed;
-  removed = [];
+async function bringBack(images) {
   const [done, wrong] = await forEach(images, (image) => ask(`/api/images/${image.id}/restore`, { method: "POST" }));
   await learn();
   await afterUndo(done);
-  toast(`${capital(counted(done.length, "image"))} brought back.`, false);
+  toast(`${capital(counted(done.length, "image"))} brought back.`);
   if (wrong) say(wrong.message, true);
 }
 
-export function toast(text, undoable) {
+async function undo() {
+  const act = undoing;
+  undoing = null;
+  await act?.();
+}
+
+// Says what was done, and how it is undone, if it can be.
+export function toast(text, undo = null) {
+  undoing = undo;
   at("toast").hidden = false;
   at("toast-text").replaceChildren(make("span", { textContent: text }));
-  at("undo").hidden = !undoable;
+  at("undo").hidden = !undo;
 }
 
 at("undo").onclick = undo;
@@ -78,7 +83,7 @@ at("toast-close").onclick = () => {
 };
 document.addEventListener("keydown", (event) => {
   if (event.key.toLowerCase() !== "z" || !(event.ctrlKey || event.metaKey)) return;
-  if (event.target.closest("input:not([type=checkbox]), textarea") || !removed.length) return;
+  if (event.target.closest("input:not([type=checkbox]), textarea") || !undoing) return;
   event.preventDefault();
   undo();
 });

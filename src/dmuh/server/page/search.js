@@ -111,7 +111,7 @@ at("add").onsubmit = async (event) => {
     await learn();
     forgetFeeds();
     go(location.hash, { replace: true });
-    toast(`Added as image ${image.id}; ${counted(about.images, "image")} now.`, false);
+    toast(`Added as image ${image.id}; ${counted(about.images, "image")} now.`);
   } catch (error) {
     say(error.message, true);
   }

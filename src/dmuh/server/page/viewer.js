@@ -108,6 +108,13 @@ async function step(by) {
   if (other) go(changed({ open: String(imageOf(other).id) }), { replace: true });
 }
 
+// to the next image, or back to the list behind the last one: for views in which an image is done with
+export async function stepOn() {
+  const before = read().open;
+  await step(1);
+  if (read().open === before) leave();
+}
+
 // back to the list: to the step of the history before the image was opened, if that is this page's
 function leave() {
   if (depth() && remembered("opened")) history.back();
