@@ -128,9 +128,9 @@ def pair_weights(similarity: Tensor, similar_weight: float) -> Tensor:
     return weights / weights.mean()
 
 
-def similar_weight_setting() -> Any:
+def similar_weight_setting(default: float = 1.0) -> Any:
     """Declare how much more a similar pair counts than a dissimilar one."""
-    return setting(1.0, "weight of a similar pair; a dissimilar one, of which there are more, has 1", above=0)
+    return setting(default, "weight of a similar pair; a dissimilar one, of which there are more, has 1", above=0)
 
 
 def beta_setting(default: float) -> Any:
