@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from real_peers import real_peers
 
 from dmuh import Codes, HammingIndex, Matches
-from dmuh.index import shuffled
+from dmuh.index import shuffled, turns
 from dmuh.index.kernel_use import KERNELS
 from dmuh.index.soft import UNITS, pair_weights, shown
 
@@ -105,7 +105,7 @@ def check_soft(found: Matches, database: Codes, queries: Codes) -> None:
         for bit, (own, level) in enumerate(zip(database.unpack().T, database.level().T, strict=True)):
             sign = np.where(own == queries[row].unpack()[0, bit], -1, 1)
             away += UNITS + sign * weights[bit][level]
-        order = np.lexsort((shuffled(database.ids), away))[:K]
+        order = np.lexsort((shuffled(database.ids) - turns(queries[row], "soft"), away))[:K]
         assert np.array_equal(found.ids[row], database.ids[order])
         assert np.array_equal(found.distances[row], shown(away[order]))
 

@@ -20,8 +20,8 @@ from dmuh.documents import read_document, write_document
 from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
 from dmuh.encoder.matching import likely, match_of, turning_over
 from dmuh.index import HammingIndex
-from dmuh.index.shuffle import shuffled
 from graded import calibration_card, graded_codes
+from ties import turned
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_answers_are_those_of_a_plain_loop(outputs, sure, k, ranking, radius, at
             id_ for id_, content in zip(ids.tolist(), fresh.contents, strict=True) if content == fresh.contents[row]
         }
         wanted = sorted(
-            (id_ not in same, 0 if id_ in same else away, shuffled(np.array([id_]))[0], id_)
+            (id_ not in same, 0 if id_ in same else away, *turned([id_], queries[row], ranking), id_)
             for id_, away in distances.items()
             if radius is None or id_ in same or away <= np.float32(radius)
         )

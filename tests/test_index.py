@@ -8,6 +8,7 @@ from dmuh.errors import FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
 from dmuh.index import HammingIndex, shuffled
 from routes import route  # noqa: F401
+from ties import key, turned
 
 WIDTHS = (1, 12, 63, 64, 65, 128, 200)
 EXTREMES = st.sampled_from([-(2**63), 2**63 - 1, 0, -1])
@@ -19,17 +20,11 @@ def to_codes(numbers, n_bits, ids=None):
     return Codes(np.frombuffer(packed, np.uint8).reshape(len(numbers), -(-n_bits // 8)), n_bits, None, ids)
 
 
-def key(id_):
-    """The place of an id in the fixed shuffle that orders ties, by whole numbers alone."""
-    mixed = (id_ + 0x632BE59BD9B4E019) * 0x9E3779B97F4A7C15 % 2**64
-    mixed = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93 % 2**64
-    return mixed - 2**64 if mixed >= 2**63 else mixed
-
-
-def ranking(query, numbers, ids):
+def ranking(query, numbers, ids, n_bits):
     """The plain oracle: (distance, id) of all codes, in order."""
     away = [((query ^ number).bit_count(), id_) for number, id_ in zip(numbers, ids, strict=True)]
-    return sorted(away, key=lambda pair: (pair[0], key(pair[1])))
+    places = dict(zip(ids, turned(ids, to_codes([query], n_bits), "hamming"), strict=True))
+    return sorted(away, key=lambda pair: (pair[0], places[pair[1]]))
 
 
 def pairs(distances, ids):
@@ -50,9 +45,20 @@ def databases(draw):
 
 
 @given(ids=st.lists(EXTREMES | st.integers(-(2**63), 2**63 - 1), unique=True))
-def test_ties_are_in_the_order_of_a_fixed_shuffle(ids):
+def test_the_shuffle_of_ids(ids):
     assert shuffled(np.array(ids, np.int64)).tolist() == [key(id_) for id_ in ids]
     assert len(set(shuffled(np.array(ids, np.int64)).tolist())) == len(ids)
+
+
+def test_no_image_is_first_for_all_queries():
+    """Of a thousand equal codes, queries that are unsure in other ways see other ones first; equal queries the same."""
+    unsure = np.random.default_rng(0).random((200, 12)).astype(np.float32) / 2
+    queries = Codes.from_outputs(np.ones((200, 12)), unsure)
+    index = HammingIndex().add(Codes.from_outputs(np.ones((1000, 12))))
+    first = index.search(queries, 1).ids
+    assert len(np.unique(first)) > 100
+    np.testing.assert_array_equal(index.search(queries, 1).ids, first)
+    assert len(np.unique(index.search(queries, 1, ranking="hamming").ids)) == 1  # of one code
 
 
 def test_the_shuffle_favours_no_ids():
@@ -76,7 +82,7 @@ def test_search_finds_the_nearest_by_distance_then_shuffle(case, k):
     assert found.ids.dtype == np.int64
     assert found.ids.shape == found.distances.shape == (len(queries), min(k, len(numbers)))
     for row, query in enumerate(queries):
-        assert pairs(found.distances[row], found.ids[row]) == ranking(query, numbers, ids.tolist())[:k]
+        assert pairs(found.distances[row], found.ids[row]) == ranking(query, numbers, ids.tolist(), n_bits)[:k]
 
 
 @given(case=databases(), radius=st.integers(0, 210))
@@ -90,7 +96,7 @@ def test_within_finds_all_up_to_and_including_the_radius(case, radius):
     assert found.offsets[-1] == len(found.ids) == len(found.distances)
     for row, query in enumerate(queries):
         own = slice(found.offsets[row], found.offsets[row + 1])
-        wanted = [pair for pair in ranking(query, numbers, ids.tolist()) if pair[0] <= radius]
+        wanted = [pair for pair in ranking(query, numbers, ids.tolist(), n_bits) if pair[0] <= radius]
         assert pairs(found.distances[own], found.ids[own]) == wanted
 
 
@@ -106,7 +112,7 @@ def test_adding_in_parts_and_removing_leaves_the_same_as_adding_the_rest_at_once
     assert index.ids.tolist() == sorted(id_ for _, id_ in left)
     found = index.search(to_codes(queries, n_bits), 100)
     for row, query in enumerate(queries):
-        wanted = ranking(query, [number for number, _ in left], [id_ for _, id_ in left])
+        wanted = ranking(query, [number for number, _ in left], [id_ for _, id_ in left], n_bits)
         assert pairs(found.distances[row], found.ids[row]) == wanted
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dmuh import Codes, HammingIndex
 from dmuh.errors import DtypeError, InputError
-from dmuh.index import segment, shuffled
+from dmuh.index import segment, shuffled, turns
 from dmuh.index.kernel_use import only
 from routes import route  # noqa: F401
 
@@ -33,9 +33,9 @@ def cases(draw):
 def oracle(database, queries, k, among=None):
     """(distance, id) of the nearest, by sorting all."""
     answers = []
-    for query in queries.unpack():
+    for query, turn in zip(queries.unpack(), turns(queries, "hamming"), strict=True):
         distances = (database.unpack() != query).sum(axis=1)
-        order = np.lexsort((shuffled(database.ids), distances))
+        order = np.lexsort((shuffled(database.ids) - turn, distances))
         pairs = zip(distances[order].tolist(), database.ids[order].tolist(), strict=True)
         answers.append([pair for pair in pairs if among is None or pair[1] in among][:k])
     return answers

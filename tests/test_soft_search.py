@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from dmuh import Codes, HammingIndex
 from dmuh.errors import FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
-from dmuh.index import shuffled
 from dmuh.index.kernel_use import only
 from routes import route  # noqa: F401
+from ties import turned
 
 UNITS = 31
 LENGTHS = [1, 12, 31, 32, 33, 63, 64, 65, 128, 200]
@@ -61,7 +61,7 @@ def units(query, uncertainty, code, level, worth):
 
 def oracle(database, queries, k, among=None):
     """(distance in units, id) of the nearest, by sorting all; the distances of each pair of bits come from a table."""
-    bits, levels, keys, answers = database.unpack(), database.level(), shuffled(database.ids), []
+    bits, levels, ids, answers = database.unpack(), database.level(), database.ids.tolist(), []
     for row, query in enumerate(queries.unpack()):
         unsure = None if queries.uncertainty is None else queries.uncertainty[row]
         away = np.zeros(len(database), np.int64)
@@ -73,7 +73,7 @@ def oracle(database, queries, k, among=None):
                 for value in (0, 1)
             ]
             away += np.array(table)[bits[:, bit], levels[:, bit]]
-        order = np.lexsort((keys, away))
+        order = np.lexsort((turned(ids, queries[row], "soft"), away))
         pairs = zip(away[order].tolist(), database.ids[order].tolist(), strict=True)
         answers.append([pair for pair in pairs if among is None or pair[1] in among][:k])
     return answers

@@ -17,7 +17,7 @@ from serving import client_of, picture
 
 from dmuh import HammingIndex, Hasher
 from dmuh.errors import RequestError
-from dmuh.index.shuffle import shuffled
+from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import UNITS
 
 PNG = {"content-type": "image/png"}
@@ -57,9 +57,9 @@ def expected_distances(query, codes):
     return np.array(sums)
 
 
-def in_order(distances, ids, k):
-    """Distance and id of the k nearest, ties by the shuffle of ids."""
-    order = np.lexsort((shuffled(ids), distances))[:k]
+def in_order(distances, ids, k, query):
+    """Distance and id of the k nearest of a query, ties in its own order."""
+    order = np.lexsort((shuffled(ids) - turns(query, "soft"), distances))[:k]
     return [(round(distances[n] / (2 * UNITS), 4), ids[n]) for n in order]
 
 
@@ -75,7 +75,7 @@ def test_the_nearest_images_of_one_in_the_collection(client, digit_hasher, folde
     assert answer["query"]["path"] == "ones/03.png"
     others = codes[codes.ids != 4]
     distances = expected_distances(codes[3], others)  # by the levels that are stored, on both sides
-    assert found(answer) == in_order(distances, others.ids, 5)
+    assert found(answer) == in_order(distances, others.ids, 5, codes[3])
     assert answer["ranking"] == "soft"
     assert search(client, path="ones/03.png", k=5) == search(client, id=4, k=5, ranking="soft") == answer
     first = answer["matches"][0]
@@ -106,12 +106,12 @@ def test_the_nearest_images_of_an_upload(client, digit_hasher, folder):
     content = picture(seed=5)
     query = digit_hasher.encode(content)  # the exact uncertainty of the upload, against stored levels
     answer = upload(client, content, k=20)
-    assert found(answer) == in_order(expected_distances(query, codes), codes.ids, 20)
+    assert found(answer) == in_order(expected_distances(query, codes), codes.ids, 20, query)
     assert answer["ranking"] == "soft"
     assert answer["query"]["bits"] == "".join(map(str, query.unpack()[0]))
     np.testing.assert_allclose(answer["query"]["bit_uncertainty"], query.uncertainty[0], atol=5.1e-5)
     assert "id" not in answer["query"]
-    by_levels = in_order(expected_distances(query.stored(), codes), codes.ids, 20)
+    by_levels = in_order(expected_distances(query.stored(), codes), codes.ids, 20, query.stored())
     assert found(answer) != by_levels
     assert all(match["distance"] == match["hamming"] for match in upload(client, content, ranking="hamming")["matches"])
     for kind in ("JPEG", "WEBP", "GIF"):
@@ -199,7 +199,9 @@ def test_as_many_sure_bits_as_were_asked_for_are_kept_and_used(digit_hasher, fol
     codes = codes.stored() if sure else codes.plain()
     with client_of(digit_hasher, folder, tmp_path / "state", sure=sure) as client:
         query = digit_hasher.encode(picture())
-        assert found(upload(client, picture(), k=20)) == in_order(expected_distances(query, codes), codes.ids, 20)
+        assert found(upload(client, picture(), k=20)) == in_order(
+            expected_distances(query, codes), codes.ids, 20, query
+        )
         assert get(client, "/api/about")["sure"] == sure
         assert get(client, "/api/about")["ranking"] == ("soft" if sure else "hamming")
         known = get(client, "/api/images/1")["bit_uncertainty"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dmuh.codes import Codes
 from dmuh.encoder.calibration import Calibration, Curve
 from dmuh.errors import ConfigError
-from dmuh.index.shuffle import shuffled
+from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import RANKINGS, Ranking, pair_distances, shown
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def find(
     """Return the answers to each query: images that are the same as the query first, then the nearest."""
     ranking, nearest = _nearest(index, queries, asked)
     most = asked.k if asked.radius is None else None
-    twins = _twins(stored, queries)
+    twins = _twins(stored, queries, ranking)
     ids = [[*same, *(id_ for id_ in found if id_ not in same)] for same, found in zip(twins, nearest, strict=True)]
     ids = [row[:most] for row in ids]
     if ranking == "hamming" and all(set(row) <= set(found) for row, found in zip(ids, nearest, strict=True)):
@@ -131,13 +131,14 @@ def _nearest(
     return "soft" if distances.dtype.kind == "f" else "hamming", near
 
 
-def _twins(stored: Stored, queries: Codes) -> list[list[int]]:
-    """Return for each query the ids of the images that are the same, in the order of ties."""
+def _twins(stored: Stored, queries: Codes, ranking: Ranking) -> list[list[int]]:
+    """Return for each query the ids of the images that are the same, in the order of its ties."""
     if queries.contents is None:
         return [[] for _ in range(len(queries))]
-    same = {content: np.array(ids, np.int64) for content, ids in stored.identical(queries.contents).items()}
-    ordered = {content: ids[np.argsort(shuffled(ids))].tolist() for content, ids in same.items()}
-    return [ordered.get(content, []) for content in queries.contents.tolist()]
+    same = stored.identical(queries.contents)
+    found = [np.array(same.get(content, []), np.int64) for content in queries.contents.tolist()]
+    turned_by = turns(queries, ranking)
+    return [ids[np.argsort(shuffled(ids) - turn)].tolist() for ids, turn in zip(found, turned_by, strict=True)]
 
 
 def _weighed(

@@ -22,7 +22,7 @@ _MOST_QUERIES, _MOST_RANKS = 20, 10  # that a notebook shows
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """The k nearest codes of each query, nearest first, equal distances in the order of a fixed shuffle of ids.
+    """The k nearest codes of each query, nearest first, equal distances in a shuffled order of the query's own.
 
     distances  int32 (queries, k) Hamming distances, or float32 (queries, k) by soft ranking: expected numbers of
                differing bits
@@ -103,7 +103,7 @@ class Neighbourhoods:
 
     offsets    int64 (queries + 1,)
     distances  int32 (n,) Hamming distances, or float32 (n,) by soft ranking
-    ids        int64 (n,), nearest first for each query, equal distances in the order of a fixed shuffle of ids
+    ids        int64 (n,), nearest first for each query, equal distances in a shuffled order of its own
     """
 
     offsets: Ids

@@ -28,7 +28,7 @@ from dmuh.index.base import (
 )
 from dmuh.index.bits import as_words
 from dmuh.index.segment import Segment
-from dmuh.index.shuffle import shuffled, unshuffled
+from dmuh.index.shuffle import shuffled, turns, unshuffled
 from dmuh.index.soft import Ranking, choose_ranking, reach, shown
 from dmuh.index.stored import from_arrays, to_arrays
 from dmuh.index.weighing import SoftQueries, level_rows
@@ -42,7 +42,8 @@ class HammingIndex:
 
     A search ranks by Hamming distance, or softly: by the number of bits that are expected to differ, given how sure the
     query's bits are, and the codes' where they have levels of sureness (see `dmuh.index.soft`). What the levels are
-    worth is that of the first codes added. Equal distances are in the order of a fixed shuffle of ids.
+    worth is that of the first codes added. Equal distances are in the order of a shuffle of ids, which each
+    query begins elsewhere (see `dmuh.index.shuffle`).
 
     Codes are stored in a few segments that never change. Adding makes a new one and merges it with smaller neighbours,
     so that a code is moved a logarithmic number of times. Removing marks ids; a segment half marked is made anew.
@@ -157,17 +158,18 @@ class HammingIndex:
         parts: list[tuple[NDArray[np.int32], Ids]]
         if soft:
             asked = SoftQueries.of(queries, self._worth)
+            turned_by = asked.turns
             parts = [soft_search.nearest(segment, asked, k, chosen) for segment in self._segments]
         else:
-            words = as_words(queries)
-            parts = [segment.search(words, k, chosen, self._tables) for segment in self._segments]
+            words, turned_by = as_words(queries), turns(queries, "hamming")
+            parts = [segment.search(words, turned_by, k, chosen, self._tables) for segment in self._segments]
         empty = np.empty((len(queries), 0), np.int64)
         distances = np.concatenate([empty.astype(np.int32), *(part[0] for part in parts)], axis=1)
         keys = np.concatenate([empty, *(part[1] for part in parts)], axis=1)
         if len(parts) > 1:
             order = np.lexsort((keys, distances), axis=1)[:, :k]
             distances, keys = np.take_along_axis(distances, order, axis=1), np.take_along_axis(keys, order, axis=1)
-        return Matches(shown(distances) if soft else distances, unshuffled(keys))
+        return Matches(shown(distances) if soft else distances, unshuffled(keys + turned_by[:, None]))
 
     def within(
         self, queries: Codes, radius: float, *, among: Among | None = None, ranking: Ranking | None = "hamming"
@@ -187,11 +189,14 @@ class HammingIndex:
         soft = choose_ranking(ranking, queries) == "soft"
         if soft:
             asked, units = SoftQueries.of(queries, self._worth), reach(radius, queries.n_bits)
+            turned_by = asked.turns
             parts = [soft_search.within(segment, asked, units, chosen) for segment in self._segments]
         else:
             words, whole = as_words(queries), math.floor(min(radius, queries.n_bits))
-            parts = [segment.within(words, whole, chosen) for segment in self._segments]
+            turned_by = turns(queries, "hamming")
+            parts = [segment.within(words, turned_by, whole, chosen) for segment in self._segments]
         offsets, distances, keys = parts[0] if len(parts) == 1 else _together(parts, len(queries))
+        keys = keys + np.repeat(turned_by, np.diff(offsets))
         return Neighbourhoods(offsets, shown(distances) if soft else distances, unshuffled(keys))
 
     def _chosen_keys(self, among: Among | None) -> Ids | None:

@@ -30,7 +30,7 @@ from dmuh.index.base import (
     chosen_ids,
 )
 from dmuh.index.milvus_collection import IDS, ROWS, MilvusCollection
-from dmuh.index.shuffle import shuffled
+from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import Ranking, choose_ranking, pair_distances, shown
 
 _MOST = 16_384  # results per query, by Milvus's own limit
@@ -139,7 +139,7 @@ class MilvusIndex(MilvusCollection):
             raise InputError(f"k must be at least 1 and, by Milvus, at most {_MOST}, got {k}")
         if self._chosen_ranking(ranking, queries) == "soft":
             return self._search_softly(queries, k, among, label)
-        rows = [_in_order(hits) for hits in self._nearest(queries, k, {"nprobe": self._probes}, among, label)]
+        rows = _in_order(self._nearest(queries, k, {"nprobe": self._probes}, among, label), queries)
         width = min((len(row) for row in rows), default=0)
         found = np.array([row[:width] for row in rows], np.int64).reshape(len(queries), width, 2)
         return Matches(found[:, :, 0].astype(np.int32), found[:, :, 1])
@@ -152,7 +152,7 @@ class MilvusIndex(MilvusCollection):
             raise InputError("Milvus finds all codes within a radius by ranking hamming alone, got soft")
         check_radius(radius)
         parameters = {"nprobe": self._lists, "radius": math.floor(min(radius, queries.n_bits)) + 1}
-        rows = [_in_order(hits) for hits in self._nearest(queries, _MOST, parameters, among, None)]
+        rows = _in_order(self._nearest(queries, _MOST, parameters, among, None), queries)
         if any(len(row) == _MOST for row in rows):
             raise InputError(
                 f"more than {_MOST} codes lie within {radius}, which is all that Milvus gives: lower radius"
@@ -179,12 +179,13 @@ class MilvusIndex(MilvusCollection):
         lists = self._nearest(queries, most, {"nprobe": self._probes}, among, label, fields=("graded",))
         k = min([k, *map(len, lists)])
         distances, ids = np.empty((len(lists), k), np.int64), np.empty((len(lists), k), np.int64)
+        turned_by = turns(queries, "soft")
         for row, hits in enumerate(lists):
             if k:
                 assert self._layout is not None, "only a collection has hits"
                 codes = self._layout.codes(list(hits), [hit["entity"]["graded"] for hit in hits.values()])
                 away = pair_distances(queries[row], codes)[0]
-                order = np.lexsort((shuffled(codes.ids), away))[:k]
+                order = np.lexsort((shuffled(codes.ids) - turned_by[row], away))[:k]
                 distances[row], ids[row] = away[order], codes.ids[order]
         return Matches(shown(distances), ids)
 
@@ -227,9 +228,12 @@ class MilvusIndex(MilvusCollection):
             raise InputError(f"labels must be as many as the codes, {len(codes)}, got {len(labels)}")
 
 
-def _in_order(hits: dict[int, Any]) -> list[tuple[int, int]]:
-    """Return pairs (distance, id) of hits in their order; equal ones in that of the shuffle."""
-    ids = np.array(list(hits), np.int64)
-    away = np.array([round(hit["distance"]) for hit in hits.values()], np.int64)
-    order = np.lexsort((shuffled(ids), away))
-    return list(zip(away[order].tolist(), ids[order].tolist(), strict=True))
+def _in_order(lists: Sequence[dict[int, Any]], queries: Codes) -> list[list[tuple[int, int]]]:
+    """Return for each query the pairs (distance, id) of its hits, in their order; equal ones in that of the query."""
+    rows = []
+    for hits, turned_by in zip(lists, turns(queries, "hamming"), strict=True):
+        ids = np.array(list(hits), np.int64)
+        away = np.array([round(hit["distance"]) for hit in hits.values()], np.int64)
+        order = np.lexsort((shuffled(ids) - turned_by, away))
+        rows.append(list(zip(away[order].tolist(), ids[order].tolist(), strict=True)))
+    return rows

@@ -15,6 +15,7 @@ from dmuh.index.soft import UNITS
 from dmuh.index.weighing import SoftQueries, level_rows
 
 _LENGTHS = (32, 64)  # bits of a code; kernels differ by the type of a word alone
+_NO_TURN = np.zeros(1, np.int64)
 
 
 def rehearsals() -> dict[str, Callable[[], None]]:
@@ -44,13 +45,13 @@ def _rehearse_search(n_bits: int) -> None:
     with only(compiled=True):
         segment, query = _tiny(n_bits)
         in_key_order(segment.keys, len(segment.keys))
-        segment.search(query, 1, None)
+        segment.search(query, _NO_TURN, 1, None)
 
 
 def _rehearse_within(n_bits: int) -> None:
     with only(compiled=True):
         segment, query = _tiny(n_bits)
-        segment.within(query, 1, None)
+        segment.within(query, _NO_TURN, 1, None)
 
 
 def _tiny_graded(n_bits: int) -> Iterator[tuple[Segment, SoftQueries]]:
@@ -81,4 +82,4 @@ def _rehearse_tables(n_bits: int) -> None:
     with only(compiled=True):
         segment, query = _tiny(n_bits)
         segment._usage.tables = Tables.build(segment.words, n_bits)
-        segment.search(query, 1, None)
+        segment.search(query, _NO_TURN, 1, None)

@@ -1,6 +1,6 @@
 """Compiled search over distinct codes: a scan that keeps what may still be among the k nearest.
 
-Codes stand in the order of their smallest id, so that of equal distances the earlier code has the smaller first id.
+Equal distances are in the order of turned ids: a number that the query decides is subtracted from all (see `shuffle`).
 The passes release the interpreter's lock and take a range of queries, so that threads can share the work.
 """
 
@@ -13,6 +13,7 @@ from dmuh.index.compiled import compiled, popcount
 
 _CHUNK = 8192  # codes that stay in the cache while a block of queries passes over them
 _BLOCK = 16  # queries in such a block
+_SIGN = np.int64(-(2**63))
 
 Array = NDArray[Any]
 
@@ -29,18 +30,18 @@ def distance(words: Array, j: int, queries: Array, i: int) -> Any:
 @compiled()
 def nearest(
     words: Array, starts: Array, ids: Array, alive: Array, living: Array, queries: Array, first: int, last: int,
-    n_bits: int, distances: Array, found: Array,
+    n_bits: int, turns: Array, distances: Array, found: Array,
 ) -> None:  # fmt: skip
-    """Find the k nearest ids of the queries first…last, in the order of (distance, id).
+    """Find the k nearest ids of the queries first…last, in the order of (distance, turned id).
 
     words      (w, c) distinct codes
     starts     int64 (c + 1,) where the ids of each code begin in `ids`, or empty: one id per code
     ids        int64 (n,), ascending for each code
     alive      int64 (c,) how many ids of a code may be found, and living bool (n,) which, or both empty: all
-    distances  int32 (q, k) and found int64 (q, k) are filled; at least k ids are there to be found
+    turns      int64 (q,) what is subtracted from ids, which may overflow: the order of ties (see `shuffle`)
+    distances  int32 (q, k) and found int64 (q, k) are filled, with turned ids; at least k are there to be found
     """
     n_codes, k = words.shape[1], found.shape[1]
-    single = len(starts) == 0 and len(alive) == 0
     capacity = 4 * k + 1024
     codes = np.empty((_BLOCK, capacity), np.int64)
     away = np.empty((_BLOCK, capacity), np.int32)
@@ -61,12 +62,15 @@ def nearest(
                     if forget(codes[b], away[b], n_near, b, limit[b]) + _CHUNK > codes.shape[1]:
                         codes, away = wider(codes), wider(away)
                 n_near[b], limit[b], nearer[b] = _scan_chunk(
-                    words, starts, alive, single, begin, end, queries, i, k, codes[b], away[b], n_near[b], counts[b],
-                    limit[b], nearer[b],
+                    words, starts, alive, begin, end, queries, i, k, codes[b], away[b], n_near[b], counts[b], limit[b],
+                    nearer[b],
                 )  # fmt: skip
         for b in range(min(_BLOCK, last - block)):
             i = block + b
-            order(starts, ids, living, codes[b], away[b], n_near[b], counts[b], limit[b], k, distances[i], found[i])
+            order(
+                starts, ids, living, codes[b], away[b], n_near[b], counts[b], limit[b], k, turns[i], distances[i],
+                found[i],
+            )  # fmt: skip
 
 
 @compiled()
@@ -116,33 +120,29 @@ def lowered(limit: Any, nearer: Any, counts: Array, away: Any, n: Any, k: int) -
 
 @compiled()
 def _scan_chunk(
-    words: Array, starts: Array, alive: Array, single: bool, begin: int, end: int, queries: Array, i: int, k: int,
-    codes: Array, away: Array, n_near: int, counts: Array, limit: int, nearer: int,
+    words: Array, starts: Array, alive: Array, begin: int, end: int, queries: Array, i: int, k: int, codes: Array,
+    away: Array, n_near: int, counts: Array, limit: int, nearer: int,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Keep the codes begin…end that are within the limit of query i, lowering the limit as more are found."""
     even = begin + (end - begin) // 4 * 4
-    reach = limit  # the distance up to which a code is looked at
-    if single and nearer + counts[limit] >= k:
-        reach = limit - 1  # ties at the limit have larger ids than those found before
     j = begin
     while j < end:
         if words.shape[0] == 1:
-            j = _next_near(words[0], queries[0, i], j, even, reach)
+            j = _next_near(words[0], queries[0, i], j, even, limit)
             stop = min(j + 4, end)
         elif words.shape[0] == 2:
-            j = _next_near_pair(words[0], words[1], queries[0, i], queries[1, i], j, even, reach)
+            j = _next_near_pair(words[0], words[1], queries[0, i], queries[1, i], j, even, limit)
             stop = min(j + 4, end)
         else:
             stop = end
         while j < stop:
             d = np.int64(distance(words, j, queries, i))
-            if d <= reach:
+            if d <= limit:
                 n = n_ids(starts, alive, j)
                 if n > 0:
                     codes[n_near], away[n_near] = j, d
                     n_near += 1
                     limit, nearer = lowered(limit, nearer, counts, d, n, k)
-                    reach = limit - 1 if single and nearer + counts[limit] >= k else limit
             j += 1
     return n_near, limit, nearer
 
@@ -183,12 +183,26 @@ def sort(array: Array) -> None:
     array.sort()
 
 
+@compiled(allocates=False)
+def first_turned(ids: Array, begin: int, end: int, turn: Any) -> Any:
+    """Return where among the ascending ids begin…end the smallest is once they are turned: from there they go round."""
+    start = turn ^ _SIGN  # the id that becomes the smallest number there is
+    low, high = begin, end
+    while low < high:
+        middle = (low + high) // 2
+        if ids[middle] < start:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end else begin
+
+
 @compiled()
 def order(
     starts: Array, ids: Array, living: Array, codes: Array, away: Array, n_near: int, counts: Array, limit: int, k: int,
-    distances: Array, found: Array,
+    turn: Any, distances: Array, found: Array,
 ) -> None:  # fmt: skip
-    """Write the k nearest ids of the codes found: all below the limit, and the smallest ids at the limit."""
+    """Write the k nearest turned ids of the codes found: all below the limit, and the smallest at the limit."""
     place = np.zeros(limit + 2, np.int64)
     ends = np.zeros(limit + 2, np.int64)
     for d in range(limit):
@@ -207,22 +221,24 @@ def order(
         if d < limit:
             for e in range(begin, end):
                 if len(living) == 0 or living[e]:
-                    found[ends[d]] = ids[e]
+                    found[ends[d]] = ids[e] - turn
                     ends[d] += 1
             continue
-        taken = 0
-        for e in range(begin, end):
-            if taken == wanted or (bounded and ids[e] > bound):
+        taken, e = 0, first_turned(ids, begin, end, turn) if end - begin > 1 else begin
+        for _ in range(begin, end):
+            turned = ids[e] - turn
+            if taken == wanted or (bounded and turned > bound):
                 break
             if len(living) == 0 or living[e]:
                 if n_ties == len(ties):
                     sort(ties[:n_ties])
                     n_ties, bound, bounded = wanted, ties[wanted - 1], True
-                    if ids[e] > bound:
+                    if turned > bound:
                         break
-                ties[n_ties] = ids[e]
+                ties[n_ties] = turned
                 n_ties += 1
                 taken += 1
+            e = e + 1 if e + 1 < end else begin
     sort(ties[:n_ties])
     for t in range(wanted):
         found[place[limit] + t] = ties[t]
@@ -249,9 +265,9 @@ def count_within(
 @compiled()
 def collect_within(
     words: Array, starts: Array, ids: Array, living: Array, queries: Array, first: int, last: int, radius: int,
-    place: Array, distances: Array, found: Array,
+    place: Array, turns: Array, distances: Array, found: Array,
 ) -> None:  # fmt: skip
-    """Write the ids within the radius in the order of (distance, id).
+    """Write the ids within the radius, turned, in the order of (distance, turned id).
 
     place int64 (q, radius + 2) says where in `found` those of each query and distance begin.
     """
@@ -266,7 +282,7 @@ def collect_within(
                 end = starts[j + 1] if len(starts) else j + 1
                 for e in range(begin, end):
                     if len(living) == 0 or living[e]:
-                        found[ends[d]] = ids[e]
+                        found[ends[d]] = ids[e] - turns[i]
                         ends[d] += 1
         for away in range(radius + 1):
             if place[i, away + 1] - place[i, away] > 1:

@@ -46,7 +46,7 @@ class Usage:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Distinct codes in the order of their smallest key; keys are shuffled ids (see `shuffle`), by which ties go.
+    """Distinct codes in the order of their smallest key; keys are shuffled ids (see `shuffle`), by which ties go round.
 
     words   uint32 or uint64 (w, c) the codes
     starts  int64 (c + 1,) where the keys of each code begin, or empty: every code has one key
@@ -144,28 +144,33 @@ class Segment:
         return replace(self, living=living & ~np.isin(self.keys, keys))
 
     def search(
-        self, queries: NDArray[Any], k: int, among: Ids | None, use_tables: bool = True
+        self, queries: NDArray[Any], turns: Ids, k: int, among: Ids | None, use_tables: bool = True
     ) -> tuple[NDArray[np.int32], Ids]:
-        """Return Hamming distances and keys (q, ≤ k) of the nearest of each query, of the keys in `among`."""
+        """Return Hamming distances and turned keys (q, ≤ k) of the nearest of each query, of the keys in `among`.
+
+        queries  (w, q) words, turns int64 (q,) their orders of ties (see `shuffle`)
+        """
         living, alive = self.findable(among)
         k = min(k, int(alive.sum()) if len(alive) else len(self.keys))
         n = queries.shape[1]
         distances, found = np.empty((n, k), np.int32), np.empty((n, k), np.int64)
         if k and KERNELS.worth(self.words.dtype, n * self.words.size, "search"):
-            rest = self._look_up(queries, alive, living, distances, found) if use_tables else np.arange(n)
-            self._scan(queries, rest, alive, living, distances, found)
+            rest = self._look_up(queries, turns, alive, living, distances, found) if use_tables else np.arange(n)
+            self._scan(queries, turns, rest, alive, living, distances, found)
             KERNELS.note_ready(self.words.dtype, "search")
         elif k:
-            plain.nearest(self._away(queries), self.starts, self.keys, alive, living, distances, found)
+            plain.nearest(self._away(queries), self.starts, self.keys, alive, living, turns, distances, found)
         return distances, found
 
-    def within(self, queries: NDArray[Any], radius: int, among: Ids | None) -> tuple[Ids, NDArray[np.int32], Ids]:
-        """Return offsets (q + 1,), Hamming distances and keys of all within the radius of each query."""
+    def within(
+        self, queries: NDArray[Any], turns: Ids, radius: int, among: Ids | None
+    ) -> tuple[Ids, NDArray[np.int32], Ids]:
+        """Return offsets (q + 1,), Hamming distances and turned keys of all within the radius of each query."""
         living, alive = self.findable(among)
         if not KERNELS.worth(self.words.dtype, queries.shape[1] * self.words.size, "within"):
             radii = np.full(queries.shape[1], radius)
-            return plain.within(self._away(queries), self.starts, self.keys, living, radii)
-        found = self._scan_within(queries, radius, alive, living)
+            return plain.within(self._away(queries), self.starts, self.keys, living, radii, turns)
+        found = self._scan_within(queries, turns, radius, alive, living)
         KERNELS.note_ready(self.words.dtype, "within")
         return found
 
@@ -173,7 +178,7 @@ class Segment:
         return lambda i: distances_to(queries[:, i], self.words)
 
     def _look_up(
-        self, queries: NDArray[Any], alive: Ids, living: Mask, distances: NDArray[np.int32], found: Ids
+        self, queries: NDArray[Any], turns: Ids, alive: Ids, living: Mask, distances: NDArray[np.int32], found: Ids
     ) -> NDArray[np.intp]:
         """Answer what the tables can, and return which queries are left for the scan.
 
@@ -193,7 +198,7 @@ class Segment:
         tables = usage.tables
         filed = tables.words, tables.codes, tables.starts, tables.flips, tables.flip_starts
         codes = self.starts, self.keys, alive, living, queries
-        over_cores(lambda a, b: nearest_in_tables(*filed, *codes, a, b, self.n_bits, distances, found, done), n)
+        over_cores(lambda a, b: nearest_in_tables(*filed, *codes, a, b, self.n_bits, turns, distances, found, done), n)
         rest = np.flatnonzero(~done)
         usage.note(looked_up=n, helped=n - len(rest))
         return rest
@@ -201,6 +206,7 @@ class Segment:
     def _scan(
         self,
         queries: NDArray[Any],
+        turns: Ids,
         rest: NDArray[np.intp],
         alive: Ids,
         living: Mask,
@@ -213,16 +219,17 @@ class Segment:
         if not len(rest):
             return
         some = queries if len(rest) == queries.shape[1] else np.ascontiguousarray(queries[:, rest])
+        some_turns = turns[rest]
         near, near_ids = (
             np.empty((len(rest), found.shape[1]), np.int32),
             np.empty((len(rest), found.shape[1]), np.int64),
         )
         codes = self.words, self.starts, self.keys, alive, living, some
-        over_cores(lambda a, b: nearest(*codes, a, b, self.n_bits, near, near_ids), len(rest))
+        over_cores(lambda a, b: nearest(*codes, a, b, self.n_bits, some_turns, near, near_ids), len(rest))
         distances[rest], found[rest] = near, near_ids
 
     def _scan_within(
-        self, queries: NDArray[Any], radius: int, alive: Ids, living: Mask
+        self, queries: NDArray[Any], turns: Ids, radius: int, alive: Ids, living: Mask
     ) -> tuple[Ids, NDArray[np.int32], Ids]:
         from dmuh.index.scan import collect_within, count_within
 
@@ -233,7 +240,7 @@ class Segment:
         place = offsets[:-1, None] + np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
         distances, found = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int64)
         codes = self.words, self.starts, self.keys, living, queries
-        over_cores(lambda a, b: collect_within(*codes, a, b, radius, place, distances, found), n)
+        over_cores(lambda a, b: collect_within(*codes, a, b, radius, place, turns, distances, found), n)
         return offsets, distances, found
 
     def findable(self, among: Ids | None) -> tuple[Mask, NDArray[np.int64]]:

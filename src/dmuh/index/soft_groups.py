@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dmuh.index.compiled import compiled
 from dmuh.index.graded import RUN
-from dmuh.index.scan import forget, lowered, n_ids, order, sort
+from dmuh.index.scan import first_turned, forget, lowered, n_ids, order, sort
 from dmuh.index.soft_scan import BLOCK, CHUNK, PART, keep, next_part, six, weigh_codes, weigh_levels, weigh_one
 
 _PIECE = 1024  # rows that are weighed together
@@ -26,10 +26,10 @@ Array = NDArray[Any]
 @compiled()
 def nearest_in_rows(
     words: Array, common: Array, fixed: Array, code_alive: Array, n_shared: int, rows: Array, levels: Array,
-    starts: Array, ids: Array, alive: Array, living: Array, queries: Array, masks: Array, first: int, last: int,
-    most: int, distances: Array, found: Array,
+    starts: Array, ids: Array, alive: Array, living: Array, queries: Array, masks: Array, turns: Array, first: int,
+    last: int, most: int, distances: Array, found: Array,
 ) -> None:  # fmt: skip
-    """Find the k nearest ids of the queries first…last by weighted distance, in the order of (distance, id).
+    """Find the k nearest ids of the queries first…last by weighted distance, in the order of (distance, turned id).
 
     words       (w, c) codes; common and fixed (w, runs) what runs of them share
     code_alive  int64 (c,) how many ids of a code may be found, or empty: all
@@ -57,17 +57,17 @@ def nearest_in_rows(
             shared = begin < n_shared
             end = min(begin + CHUNK, n_shared if shared else n_codes)
             for b in range(min(BLOCK, last - block)):
-                query, digits = queries[block + b], masks[block + b]
+                query, digits, turn = queries[block + b], masks[block + b], turns[block + b]
                 settled = nearer[b] + counts[b, limit[b]] >= k
                 _weigh_near(
                     words, common, fixed, none if shared else levels, rows, begin, end, query, digits,
                     limit[b] if settled else np.int64(_FAR), near, bounds,
                 )  # fmt: skip
                 if n_near[b] + CHUNK > entries.shape[1]:
-                    _make_room(starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b])
+                    _make_room(starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turn)
                 if not shared:
                     n_near[b], limit[b], nearer[b] = keep(
-                        bounds, rows[begin], rows[begin] + end - begin, starts, alive, False, k, entries[b], away[b],
+                        bounds, rows[begin], rows[begin] + end - begin, starts, alive, k, entries[b], away[b],
                         n_near[b], counts[b], limit[b], nearer[b],
                     )  # fmt: skip
                     continue
@@ -77,13 +77,16 @@ def nearest_in_rows(
                 while above < limit[b]:
                     limit[b], nearer[b] = _visit(
                         bounds, above, upto, begin, end, code_alive, rows, weighed, levels, starts, ids, alive, living,
-                        query, digits, k, entries[b], away[b], n_near, b, counts[b], limit[b], nearer[b],
+                        query, digits, turn, k, entries[b], away[b], n_near, b, counts[b], limit[b], nearer[b],
                     )  # fmt: skip
                     above, upto = upto, min(upto + upto, limit[b])
             begin = end
         for b in range(min(BLOCK, last - block)):
             i = block + b
-            order(starts, ids, living, entries[b], away[b], n_near[b], counts[b], limit[b], k, distances[i], found[i])
+            order(
+                starts, ids, living, entries[b], away[b], n_near[b], counts[b], limit[b], k, turns[i], distances[i],
+                found[i],
+            )  # fmt: skip
 
 
 @compiled(allocates=False)
@@ -125,8 +128,8 @@ def _weigh_run(
 @compiled(allocates=False)
 def _visit(
     bounds: Array, above: int, upto: int, begin: int, end: int, code_alive: Array, rows: Array, weighed: Array,
-    levels: Array, starts: Array, ids: Array, alive: Array, living: Array, query: Array, masks: Array, k: int,
-    entries: Array, away: Array, n_near: Array, b: int, counts: Array, limit: int, nearer: int,
+    levels: Array, starts: Array, ids: Array, alive: Array, living: Array, query: Array, masks: Array, turn: Any,
+    k: int, entries: Array, away: Array, n_near: Array, b: int, counts: Array, limit: int, nearer: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Weigh the rows of the codes begin…end whose bounds are above one number, up to another and within the limit."""
     n = end - begin
@@ -141,7 +144,7 @@ def _visit(
             while row < stop:
                 piece = min(row + _PIECE, stop)
                 if n_near[b] + _PIECE > len(entries):
-                    _make_room(starts, ids, living, entries, away, n_near, b, limit, k - nearer)
+                    _make_room(starts, ids, living, entries, away, n_near, b, limit, k - nearer, turn)
                 if piece - row <= _FEW:
                     for at in range(row, piece):
                         weighed[at - row] = weigh_one(levels, at, query, masks)
@@ -181,9 +184,9 @@ def _take(
 @compiled()
 def _make_room(
     starts: Array, ids: Array, living: Array, entries: Array, away: Array, n_near: Array, b: int, limit: int,
-    wanted: int,
+    wanted: int, turn: Any,
 ) -> None:  # fmt: skip
-    """Drop the rows beyond the limit, and of those at it all but as many as ids are wanted, by their smallest ids."""
+    """Drop the rows beyond the limit, and of those at it all but as many as ids are wanted, by turned ids."""
     n = forget(entries, away, n_near, b, limit)
     if 2 * n < len(entries):
         return
@@ -191,23 +194,25 @@ def _make_room(
     ties = np.empty(n, np.int64)
     for at in range(n):
         if away[at] == limit:
-            ties[n_ties] = _smallest(starts, ids, living, entries[at])
+            ties[n_ties] = _smallest(starts, ids, living, entries[at], turn)
             n_ties += 1
     if n_ties <= wanted:
         return
     sort(ties[:n_ties])
     left = 0
     for at in range(n):
-        if away[at] < limit or _smallest(starts, ids, living, entries[at]) <= ties[wanted - 1]:
+        if away[at] < limit or _smallest(starts, ids, living, entries[at], turn) <= ties[wanted - 1]:
             entries[left], away[left] = entries[at], away[at]
             left += 1
     n_near[b] = left
 
 
 @compiled()
-def _smallest(starts: Array, ids: Array, living: Array, row: int) -> Any:
-    """Return the smallest id of a row that may be found; there is one."""
-    e = starts[row] if len(starts) else row
+def _smallest(starts: Array, ids: Array, living: Array, row: int, turn: Any) -> Any:
+    """Return the smallest turned id of a row that may be found; there is one."""
+    if len(starts) == 0:
+        return ids[row] - turn
+    e = first_turned(ids, starts[row], starts[row + 1], turn)
     while len(living) and not living[e]:
-        e += 1
-    return ids[e]
+        e = e + 1 if e + 1 < starts[row + 1] else starts[row]
+    return ids[e] - turn

@@ -145,15 +145,14 @@ def next_part(scores: Array, at: int, n: int, reach: int) -> Any:
 @compiled()
 def nearest_soft(
     words: Array, levels: Array, starts: Array, ids: Array, alive: Array, living: Array, queries: Array, masks: Array,
-    first: int, last: int, most: int, distances: Array, found: Array,
+    turns: Array, first: int, last: int, most: int, distances: Array, found: Array,
 ) -> None:  # fmt: skip
-    """Find the k nearest ids of the queries first…last by weighted distance, in the order of (distance, id).
+    """Find the k nearest ids of the queries first…last by weighted distance, in the order of (distance, turned id).
 
     Codes without levels (`levels` has no rows), or with one id each. Arguments are those of `scan.nearest`, beside
     levels (r, c), queries (q, rows), masks (q, rows, 5), and the largest distance that there is.
     """
     n_codes, k = words.shape[1], found.shape[1]
-    single = len(starts) == 0 and len(alive) == 0
     codes = np.empty((BLOCK, 2 * k + 2 * CHUNK), np.int64)
     away = np.empty((BLOCK, 2 * k + 2 * CHUNK), np.int32)
     n_near = np.zeros(BLOCK, np.int64)
@@ -173,34 +172,32 @@ def nearest_soft(
                 weigh_codes(words, begin, end, queries[i], masks[i], scores, 0)
                 weigh_levels(levels, begin, end, queries[i], masks[i], True, scores, 0)
                 n_near[b], limit[b], nearer[b] = keep(
-                    scores, begin, end, starts, alive, single, k, codes[b], away[b], n_near[b], counts[b], limit[b],
-                    nearer[b],
-                )  # fmt: skip
+                    scores, begin, end, starts, alive, k, codes[b], away[b], n_near[b], counts[b], limit[b], nearer[b]
+                )
         for b in range(min(BLOCK, last - block)):
             i = block + b
-            order(starts, ids, living, codes[b], away[b], n_near[b], counts[b], limit[b], k, distances[i], found[i])
+            order(
+                starts, ids, living, codes[b], away[b], n_near[b], counts[b], limit[b], k, turns[i], distances[i],
+                found[i],
+            )  # fmt: skip
 
 
 @compiled(allocates=False)
 def keep(
-    scores: Array, begin: int, end: int, starts: Array, alive: Array, single: bool, k: int, codes: Array, away: Array,
-    n_near: int, counts: Array, limit: int, nearer: int,
+    scores: Array, begin: int, end: int, starts: Array, alive: Array, k: int, codes: Array, away: Array, n_near: int,
+    counts: Array, limit: int, nearer: int,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Keep the codes begin…end whose scores are within the limit, lowering the limit as more are found."""
-    reach = limit  # as in the scan: ties at the limit have larger ids than those found before
-    if single and nearer + counts[limit] >= k:
-        reach = limit - 1
     n = end - begin
-    part = next_part(scores, 0, n, reach)
+    part = next_part(scores, 0, n, limit)
     while part < n:
         for at in range(part, min(part + PART, n)):
             d = np.int64(scores[at])
-            if d <= reach:
+            if d <= limit:
                 m = n_ids(starts, alive, begin + at)
                 if m > 0:
                     codes[n_near], away[n_near] = begin + at, d
                     n_near += 1
                     limit, nearer = lowered(limit, nearer, counts, d, m, k)
-                    reach = limit - 1 if single and nearer + counts[limit] >= k else limit
-        part = next_part(scores, part + PART, n, reach)
+        part = next_part(scores, part + PART, n, limit)
     return n_near, limit, nearer

@@ -39,7 +39,7 @@ class _Rows(NamedTuple):
 
 
 def nearest(segment: Segment, queries: SoftQueries, k: int, among: Ids | None) -> tuple[Distances, Ids]:
-    """Return soft distances in units and keys (q, ≤ k) of the nearest of each query, of the keys in `among`."""
+    """Return soft distances in units and turned keys (q, ≤ k) of the nearest of each query, of the keys in `among`."""
     living, alive = segment.findable(among)
     k = min(k, int(alive.sum()) if len(alive) else len(segment.keys))
     n = len(queries.words)
@@ -50,14 +50,14 @@ def nearest(segment: Segment, queries: SoftQueries, k: int, among: Ids | None) -
         _scan(segment, rows, alive, queries, distances, found)
         KERNELS.note_ready(segment.words.dtype, kernel)
     elif k:
-        plain.nearest(_away(segment, rows, queries), *rows[2:], distances, found)
+        plain.nearest(_away(segment, rows, queries), *rows[2:], queries.turns, distances, found)
     distances *= queries.unit
     distances += queries.least[:, None].astype(np.int32)
     return distances, found
 
 
 def within(segment: Segment, queries: SoftQueries, reach: int, among: Ids | None) -> tuple[Ids, Distances, Ids]:
-    """Return offsets (q + 1,), soft distances in units and keys of all within a reach, in units, of each query."""
+    """Return offsets (q + 1,), soft distances in units and turned keys of all within a reach in units of each query."""
     living, alive = segment.findable(among)
     rows = _rows(segment, alive, living)
     radii = np.clip((reach - queries.least) // queries.unit, -1, queries.most)
@@ -69,7 +69,7 @@ def within(segment: Segment, queries: SoftQueries, reach: int, among: Ids | None
         KERNELS.note_ready(segment.words.dtype, "soft within")
     else:
         away = _away(segment, rows, queries)
-        offsets, distances, found = plain.within(away, rows.starts, rows.keys, rows.living, radii)
+        offsets, distances, found = plain.within(away, rows.starts, rows.keys, rows.living, radii, queries.turns)
     distances *= queries.unit
     distances += np.repeat(queries.least, np.diff(offsets)).astype(np.int32)
     return offsets, distances, found
@@ -99,7 +99,7 @@ def _away(segment: Segment, rows: _Rows, queries: SoftQueries) -> plain.Away:
 def _scan(segment: Segment, rows: _Rows, alive: Ids, queries: SoftQueries, distances: Distances, found: Ids) -> None:
     """Fill in the nearest of each query by the compiled kernels."""
     n, most = len(queries.words), queries.most
-    asked = queries.words, queries.masks
+    asked = queries.words, queries.masks, queries.turns
     if not len(rows.rows):
         from dmuh.index.soft_scan import nearest_soft
 
@@ -122,7 +122,7 @@ def _scan_within(
     some = radii[first : first + _TOGETHER]
     n = len(some)
     weighed = segment.words, rows.rows, rows.levels, rows.starts, rows.keys, rows.living
-    asked = queries.words[first : first + n], queries.masks[first : first + n], some
+    asked = queries.words[first : first + n], queries.masks[first : first + n], some, queries.turns[first : first + n]
     slots = np.zeros((n, int(some.max()) + 2), np.int64)
     distances, found = np.empty(0, np.int32), np.empty(0, np.int64)
     over_cores(lambda a, b: visit_within(*weighed, *asked, a, b, slots, distances, found), n)

@@ -15,7 +15,7 @@ Array = NDArray[Any]
 @compiled()
 def visit_within(
     words: Array, rows: Array, levels: Array, starts: Array, ids: Array, living: Array, queries: Array, masks: Array,
-    radii: Array, first: int, last: int, slots: Array, distances: Array, found: Array,
+    radii: Array, turns: Array, first: int, last: int, slots: Array, distances: Array, found: Array,
 ) -> None:  # fmt: skip
     """Count the ids within the radius of the queries first…last at each distance, or write them.
 
@@ -24,7 +24,8 @@ def visit_within(
 
     radii  int64 (q,) in weighted distance; less than 0: nothing is within it
     slots  int64 (q, more than the largest radius) is raised by one for each id at its distance. Where `found` and
-           `distances` are not empty, that is where the id is written before: slots begin as where the first one goes.
+           `distances` are not empty, that is where the turned id is written before: slots begin as where the first
+           one goes.
     """
     bounds = np.empty(CHUNK, np.int32)
     weighed = np.empty(CHUNK, np.int32)
@@ -39,7 +40,7 @@ def visit_within(
                 if bound > radii[i]:
                     continue
                 if len(rows) == 0:
-                    _take(j, bound, starts, ids, living, slots[i], distances, found)
+                    _take(j, bound, starts, ids, living, turns[i], slots[i], distances, found)
                     continue
                 for row in range(rows[j], rows[j + 1], CHUNK):
                     stop = min(row + CHUNK, rows[j + 1])
@@ -47,12 +48,12 @@ def visit_within(
                     for at in range(row, stop):
                         d = bound + np.int64(weighed[at - row])
                         if d <= radii[i]:
-                            _take(at, d, starts, ids, living, slots[i], distances, found)
+                            _take(at, d, starts, ids, living, turns[i], slots[i], distances, found)
 
 
 @compiled()
 def _take(
-    row: int, d: int, starts: Array, ids: Array, living: Array, slots: Array, distances: Array, found: Array
+    row: int, d: int, starts: Array, ids: Array, living: Array, turn: Any, slots: Array, distances: Array, found: Array
 ) -> None:
     """Count or write the ids of one row."""
     begin = starts[row] if len(starts) else row
@@ -60,7 +61,7 @@ def _take(
     for e in range(begin, end):
         if len(living) == 0 or living[e]:
             if len(found):
-                found[slots[d]], distances[slots[d]] = ids[e], d
+                found[slots[d]], distances[slots[d]] = ids[e] - turn, d
             slots[d] += 1
 
 

@@ -72,8 +72,8 @@ def _part(words: NDArray[Any], part: int) -> NDArray[np.int64]:
 @compiled()
 def nearest_in_tables(
     table_words: Array, table_codes: Array, table_starts: Array, flips: Array, flip_starts: Array, starts: Array,
-    ids: Array, alive: Array, living: Array, queries: Array, first: int, last: int, n_bits: int, distances: Array,
-    found: Array, done: Array,
+    ids: Array, alive: Array, living: Array, queries: Array, first: int, last: int, n_bits: int, turns: Array,
+    distances: Array, found: Array, done: Array,
 ) -> None:  # fmt: skip
     """Find the k nearest ids of the queries first…last as `nearest` does; done[i] says whether query i was finished."""
     n_parts, n_codes = table_codes.shape
@@ -118,10 +118,7 @@ def nearest_in_tables(
                 done[i] = True
                 break
         if done[i]:
-            # codes at equal distance in the order of their smallest id, as the ordering expects them
-            by_code = np.argsort(codes[0, :n_near])
-            near, near_away = codes[0][by_code], away[0][by_code]
-            order(starts, ids, living, near, near_away, n_near, counts, limit, k, distances[i], found[i])
+            order(starts, ids, living, codes[0], away[0], n_near, counts, limit, k, turns[i], distances[i], found[i])
 
 
 @compiled(inline="always")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dmuh.codes import Codes
 from dmuh.index.bits import Words, as_words, packed_words, word_type
+from dmuh.index.shuffle import turns
 from dmuh.index.soft import UNITS, pair_weights
 
 DIGITS = (2 * UNITS).bit_length()  # of a weight at most: the first is a sum of two
@@ -45,6 +46,7 @@ class SoftQueries:
     least   int64 (q,) the soft distance of the best code that there could be, in units
     unit    2 for plain codes, whose distances beyond that are all even and counted in twos, else 1
     most    the largest distance beyond the least, in such steps
+    turns   int64 (q,) the order of ties (see `shuffle`)
     """
 
     words: NDArray[Any]
@@ -52,6 +54,7 @@ class SoftQueries:
     least: NDArray[np.int64]
     unit: int
     most: int
+    turns: NDArray[np.int64]
 
     @classmethod
     def of(cls, queries: Codes, worth: NDArray[np.float32] | None) -> "SoftQueries":
@@ -68,7 +71,7 @@ class SoftQueries:
         words = np.ascontiguousarray(np.concatenate([own, *[~own] * (weights.shape[1] - 1)], axis=1))
         most = weights.sum(axis=(1, 2), dtype=np.int64)
         least = (UNITS - pairs[:, :, -1].astype(np.int64)).sum(axis=1)
-        return cls(words, masks, least, unit, int(most.max(initial=0)))
+        return cls(words, masks, least, unit, int(most.max(initial=0)), turns(queries, "soft"))
 
 
 def _masks(weights: NDArray[np.uint8], kind: np.dtype[Any]) -> NDArray[Any]:

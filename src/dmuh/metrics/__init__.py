@@ -7,7 +7,7 @@ it says what order ties are in. Soft distances have fewer. Three rules have name
 
     expected      the exact mean over all orders of the ties; needs only the counts per distance, no sorting
     index-order   ties in the order of the database, as a stable sort leaves them
-    as-searched   ties in the order in which a search shows them: by a fixed shuffle of the ids
+    as-searched   ties in the order in which a search shows them: by a shuffle of the ids of each query's own
 
 Three denominators of AP@k have names too: `retrieved` divides by the relevant items among the first k (the habit of
 the papers' code), `relevant` by min(R, k), as many as k places can hold, and `all` by R, all relevant items of the
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dmuh.codes import Codes
 from dmuh.errors import DtypeError, InputError
-from dmuh.index.shuffle import shuffled
+from dmuh.index.shuffle import first_of_ties, shuffled, turns
 from dmuh.index.soft import UNITS, Ranking, choose_ranking
 from dmuh.metrics import pairs, soft
 from dmuh.metrics.figures import Figures, Rules
@@ -145,12 +145,14 @@ def _figures(
 ) -> Figures:
     """Return the figures of each query, with ties in the order of that name."""
     database = database.stored() if database.levels is not None and ranking == "soft" else database.plain()
+    if ties == "expected":
+        return (soft.expect if ranking == "soft" else pairs.expect)(query, database, wanted, given, rules)
+    begins = np.zeros(len(query), np.int64)
     if ties == "as-searched":
         order = np.argsort(shuffled(database.ids))
         database, given = database[order], given[order]
-    if ranking == "soft":
-        return (soft.expect if ties == "expected" else soft.rank)(query, database, wanted, given, rules)
-    return (pairs.expect if ties == "expected" else pairs.rank)(query, database, wanted, given, rules)
+        begins = first_of_ties(shuffled(database.ids), turns(query, ranking))
+    return (soft.rank if ranking == "soft" else pairs.rank)(query, database, wanted, given, rules, begins)
 
 
 def _means(found: Figures, ranks: Ints, ks: Sequence[int], curve: Ints) -> dict[str, Any]:

@@ -155,12 +155,13 @@ def count_labelled_pairs(
 
 @compiled()
 def rank_one(
-    distances: Array, set_of: Array, relevant: Array, cut: int, most: int, ranks: Array, ranked: Array,
+    distances: Array, set_of: Array, relevant: Array, begin: int, cut: int, most: int, ranks: Array, ranked: Array,
     place: Array, hits: Array, counts: Array,
 ) -> float:  # fmt: skip
     """Rank the database by (distance, position) for one query, and return the average precision of the first `cut`.
 
-    It is divided by `most` of the relevant items at most, or where that is 0 by those among the first `cut`.
+    Positions go round from `begin` on. The average is divided by `most` of the relevant items at most, or where that is
+    0 by those among the first `cut`.
 
     distances (n,), set_of int32 (n,) the label set of each, relevant uint8 (S,) which of these are; counts (2, bins) of
     distances by relevance. hits (ranks,) gets the relevant items among the first `ranks`, which ascend; ranked (n,) and
@@ -170,10 +171,11 @@ def rank_one(
     for d in range(counts.shape[1]):
         place[d] = at
         at += counts[0, d] + counts[1, d]
-    for j in range(len(distances)):
-        d = distances[j]
-        ranked[place[d]] = relevant[set_of[j]]
-        place[d] += 1
+    for low, high in ((begin, len(distances)), (0, begin)):
+        for j in range(low, high):
+            d = distances[j]
+            ranked[place[d]] = relevant[set_of[j]]
+            place[d] += 1
     found, total, at = 0, 0.0, 0
     retrieved = 0
     for rank in range(1, len(distances) + 1):
@@ -191,12 +193,13 @@ def rank_one(
 
 @compiled()
 def rank_in_order(
-    words: Array, set_of: Array, sets: Array, queries: Array, wanted: Array, first: int, last: int, cut: int,
-    most: int, ranks: Array, average: Array, hits: Array, out: Array,
+    words: Array, set_of: Array, sets: Array, queries: Array, wanted: Array, begins: Array, first: int, last: int,
+    cut: int, most: int, ranks: Array, average: Array, hits: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rank the database by (distance, position) for the queries first…last: what a stable sort gives, without sorting.
 
     words    (w, n) codes in the order of the database; set_of int32 (n,): the label set of each
+    begins   int64 (q,) the position that is first among equal distances; those before it are last
     average  float64 (q,) gets the average precision of the first `cut`; hits float64 (q, ranks) the relevant among them
     out      int64 (q, 2, bins) gets the counts by relevance and distance
     """
@@ -211,4 +214,4 @@ def rank_in_order(
             d = distance(words, j, queries, i)
             distances[j] = d
             out[i, relevant[set_of[j]], d] += 1
-        average[i] = rank_one(distances, set_of, relevant, cut, most, ranks, ranked, place, hits[i], out[i])
+        average[i] = rank_one(distances, set_of, relevant, begins[i], cut, most, ranks, ranked, place, hits[i], out[i])

@@ -73,8 +73,10 @@ def expect(query: Codes, database: Codes, query_labels: Labels, database_labels:
     return Figures.of_counts(total, good, rules)
 
 
-def rank(query: Codes, database: Codes, query_labels: Labels, database_labels: Labels, rules: Rules) -> Figures:
-    """Return the figures of each query with ties in the order of the database."""
+def rank(
+    query: Codes, database: Codes, query_labels: Labels, database_labels: Labels, rules: Rules, begins: Ints
+) -> Figures:
+    """Return the figures of each query with ties in the order of the database, from its position `begins` (q,) on."""
     wanted, labels = label_words(query_labels), label_words(database_labels)
     queries, words = as_words(query), as_words(database)
     found = Figures.zeros(len(query), rules)
@@ -88,13 +90,13 @@ def rank(query: Codes, database: Codes, query_labels: Labels, database_labels: L
 
         sets = group(np.ascontiguousarray(labels.T))
         ascending = np.argsort(rules.ranks, kind="stable")
-        given = words, sets.of, labels[sets.first], queries, wanted
+        given = words, sets.of, labels[sets.first], queries, wanted, begins
         ranks = rules.ranks[ascending]
         over_cores(lambda a, b: rank_in_order(*given, a, b, *options, ranks, *results), len(query))
         found.hits[:, ascending] = found.hits.copy()
         KERNELS.note_ready(words.dtype, _IN_ORDER)
     else:
-        plain.rank_in_order(words, labels, queries, wanted, *options, rules.ranks, *results)
+        plain.rank_in_order(words, labels, queries, wanted, begins, *options, rules.ranks, *results)
     return Figures.of_ranking(counts.sum(axis=1), counts[:, 1], rules, found.average, found.hits)
 
 

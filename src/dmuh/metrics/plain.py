@@ -27,15 +27,15 @@ def count_pairs(words: Array, labels: Array, queries: Array, query_labels: Array
 
 
 def rank_in_order(
-    words: Array, labels: Array, queries: Array, query_labels: Array, cut: int, most: int, ranks: Array,
-    average: Array, hits: Array, out: Array,
+    words: Array, labels: Array, queries: Array, query_labels: Array, begins: Array, cut: int, most: int,
+    ranks: Array, average: Array, hits: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rank the database by (distance, position) for each query; arguments as above and in the compiled pass."""
     columns = np.ascontiguousarray(labels.T)
     for i in range(queries.shape[1]):
         away, relevant = distances_to(queries[:, i], words), _relevant(columns, query_labels[i])
         out[i] = _counts(away, relevant, out.shape[2])
-        average[i] = _rank(away, relevant, cut, most, ranks, hits[i])
+        average[i] = _rank(np.roll(away, -begins[i]), np.roll(relevant, -begins[i]), cut, most, ranks, hits[i])
 
 
 def count_soft_pairs(planes: Array, labels: Array, masks: Array, base: Array, query_labels: Array, out: Array) -> None:
@@ -51,7 +51,7 @@ def count_soft_pairs(planes: Array, labels: Array, masks: Array, base: Array, qu
 
 
 def rank_softly_in_order(
-    planes: Array, labels: Array, masks: Array, base: Array, query_labels: Array, cut: int, most: int,
+    planes: Array, labels: Array, masks: Array, base: Array, query_labels: Array, begins: Array, cut: int, most: int,
     ranks: Array, average: Array, hits: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rank the database by (soft distance, position) for each query; arguments as above."""
@@ -59,7 +59,7 @@ def rank_softly_in_order(
     for i in range(len(masks)):
         away, relevant = soft_distances_to(masks[i], base[i], planes), _relevant(columns, query_labels[i])
         out[i] = _counts(away, relevant, out.shape[2])
-        average[i] = _rank(away, relevant, cut, most, ranks, hits[i])
+        average[i] = _rank(np.roll(away, -begins[i]), np.roll(relevant, -begins[i]), cut, most, ranks, hits[i])
 
 
 def _rank(away: Array, relevant: NDArray[np.bool_], cut: int, most: int, ranks: Array, hits: Array) -> np.float64:

@@ -29,4 +29,4 @@ def _rehearse(n_bits: int) -> None:
         for kind in (pairs, soft):
             for labels in (same, different):  # one pass for images that share their labels, one for those that do not
                 kind.expect(codes[:1], codes, labels[:1], labels, rules)
-            kind.rank(codes[:1], codes, same[:1], same, rules)
+            kind.rank(codes[:1], codes, same[:1], same, rules, np.zeros(1, np.int64))

@@ -18,7 +18,7 @@ from dmuh.index.soft import UNITS
 from dmuh.metrics import plain
 from dmuh.metrics.expected import harmonic_numbers
 from dmuh.metrics.figures import Figures, Rules
-from dmuh.metrics.pairs import KERNELS, RANKING, Labels, arranged, label_words
+from dmuh.metrics.pairs import KERNELS, RANKING, Ints, Labels, arranged, label_words
 from dmuh.workers import over_cores
 
 _TOGETHER = 64  # queries that are counted before their counts are made into figures
@@ -50,8 +50,10 @@ def expect(query: Codes, database: Codes, query_labels: Labels, database_labels:
     return found.taken(distinct.of)
 
 
-def rank(query: Codes, database: Codes, query_labels: Labels, database_labels: Labels, rules: Rules) -> Figures:
-    """Return the figures of each query with ties in the order of the database."""
+def rank(
+    query: Codes, database: Codes, query_labels: Labels, database_labels: Labels, rules: Rules, begins: Ints
+) -> Figures:
+    """Return the figures of each query with ties in the order of the database, from its position `begins` (q,) on."""
     planes, labels, wanted = planes_of(database), label_words(database_labels), label_words(query_labels)
     found = Figures.zeros(len(query), rules)
     if not len(database):
@@ -63,7 +65,7 @@ def rank(query: Codes, database: Codes, query_labels: Labels, database_labels: L
     def work(first: int, last: int) -> None:
         for part in _parts(first, last):
             counts, average, hits = _no_counts(query[part]), found.average[part], found.hits[part]
-            asked = *plane_masks(query[part], database.worth), wanted[part]
+            asked = *plane_masks(query[part], database.worth), wanted[part], begins[part]
             kernel(*given, *asked, rules.cut, rules.most, ranks, average, hits, counts)
             hits[:, ascending] = hits.copy()
             found.put(part, Figures.of_ranking(counts.sum(axis=1), counts[:, 1], rules, average, hits))

@@ -16,119 +16,133 @@ from dmuh.metrics.kernels import rank_one, share_a_label
 
 _CHUNK = 32_768  # codes that stay in the cache while a block of queries passes over them
 _BLOCK = 1024  # codes whose distances are computed at once
+_CODE, _LOW, _HIGH = np.uintp(0), np.uintp(1), np.uintp(2)  # planes
+_NIL, _ONE, _TWO, _THREE, _FOUR = np.uintp(0), np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
 
 Array = NDArray[Any]
 
 assert DIGITS == 6, "digits are written out below, so that their masks stay in registers"
 
 
-@compiled()
+@compiled(inline="always")
 def _of_plain(c: Any, m: Any) -> Any:
     """Return how many bits of codes have a digit; m are its masks, of the constant and of the code's bit."""
     return popcount(m[0] ^ (c & m[1]))
 
 
-@compiled()
+@compiled(inline="always")
 def _of_one(c: Any, t: Any, m: Any) -> Any:
     """Return how many bits of codes with a plane of levels have a digit."""
     return popcount((m[0] ^ (c & m[1])) ^ (t & (m[2] ^ (c & m[3]))))
 
 
-@compiled()
+@compiled(inline="always")
 def _of_two(c: Any, t: Any, u: Any, m: Any) -> Any:
     """Return how many bits of codes with two planes of levels have a digit."""
     low, high = (m[0] ^ (c & m[1])) ^ (t & (m[2] ^ (c & m[3]))), (m[4] ^ (c & m[5])) ^ (t & (m[6] ^ (c & m[7])))
     return popcount(low ^ (u & high))
 
 
-@compiled()
-def _put_plain(codes: Array, masks: Array, more: bool, out: Array) -> None:
-    """Set out (n,) to what one word of plain codes (n,) costs, or add it; masks (DIGITS, 2), the first digit empty."""
+@compiled(allocates=False)
+def _put_plain(planes: Array, w: int, begin: int, n: int, masks: Array, i: int, out: Array) -> None:
+    """Set out (n,) to what the first word of plain codes begin…begin + n costs, or add another word's.
+
+    masks[i, w] (DIGITS, 2) are those of the word, the first digit empty. Places are unsigned, here and below, as in
+    `soft_scan`, and arrays are not cut.
+    """
+    masks = masks[i, w]
     m1, m2 = (masks[1, 0], masks[1, 1]), (masks[2, 0], masks[2, 1])
     m3, m4 = (masks[3, 0], masks[3, 1]), (masks[4, 0], masks[4, 1])
     m5 = masks[5, 0], masks[5, 1]
-    for j in range(len(codes)):
-        c = codes[j]
+    word, at, more = np.uintp(w), np.uintp(begin), w > 0
+    for j in range(np.uintp(n)):
+        c = planes[_CODE, word, at + j]
         cost = (_of_plain(c, m5) << 4) + (_of_plain(c, m4) << 3) + (_of_plain(c, m3) << 2)
         cost += (_of_plain(c, m2) << 1) + _of_plain(c, m1)
         out[j] = (cost << 1) + (out[j] if more else 0)
 
 
-@compiled()
-def _put_one(codes: Array, levels: Array, masks: Array, more: bool, out: Array) -> None:
-    """Set out to what one word of codes with a plane of levels costs, or add it; masks (DIGITS, 4)."""
+@compiled(allocates=False)
+def _put_one(planes: Array, w: int, begin: int, n: int, masks: Array, i: int, out: Array) -> None:
+    """Set out to what one word of codes with a plane of levels costs, or add it; masks[i, w] (DIGITS, 4)."""
+    masks = masks[i, w]
     odd, odd_t = masks[0, 0], masks[0, 2]
     m1 = masks[1, 0], masks[1, 1], masks[1, 2], masks[1, 3]
     m2 = masks[2, 0], masks[2, 1], masks[2, 2], masks[2, 3]
     m3 = masks[3, 0], masks[3, 1], masks[3, 2], masks[3, 3]
     m4 = masks[4, 0], masks[4, 1], masks[4, 2], masks[4, 3]
     m5 = masks[5, 0], masks[5, 1], masks[5, 2], masks[5, 3]
-    for j in range(len(codes)):
-        c, t = codes[j], levels[j]
+    word, at, more = np.uintp(w), np.uintp(begin), w > 0
+    for j in range(np.uintp(n)):
+        c, t = planes[_CODE, word, at + j], planes[_LOW, word, at + j]
         cost = (_of_one(c, t, m5) << 4) + (_of_one(c, t, m4) << 3) + (_of_one(c, t, m3) << 2)
         cost += (_of_one(c, t, m2) << 1) + _of_one(c, t, m1)
         out[j] = (cost << 1) + popcount(odd ^ (t & odd_t)) + (out[j] if more else 0)
 
 
-@compiled()
-def _put_two(codes: Array, low: Array, high: Array, masks: Array, more: bool, out: Array) -> None:
-    """Set out to what one word of codes with two planes of levels costs, or add it; masks (DIGITS, 8)."""
+@compiled(allocates=False)
+def _put_two(planes: Array, w: int, begin: int, n: int, masks: Array, i: int, out: Array) -> None:
+    """Set out to what one word of codes with two planes of levels costs, or add it; masks[i, w] (DIGITS, 8)."""
+    masks = masks[i, w]
     odd = masks[0, 0], masks[0, 2], masks[0, 4], masks[0, 6]
     m1 = (masks[1, 0], masks[1, 1], masks[1, 2], masks[1, 3], masks[1, 4], masks[1, 5], masks[1, 6], masks[1, 7])
     m2 = (masks[2, 0], masks[2, 1], masks[2, 2], masks[2, 3], masks[2, 4], masks[2, 5], masks[2, 6], masks[2, 7])
     m3 = (masks[3, 0], masks[3, 1], masks[3, 2], masks[3, 3], masks[3, 4], masks[3, 5], masks[3, 6], masks[3, 7])
     m4 = (masks[4, 0], masks[4, 1], masks[4, 2], masks[4, 3], masks[4, 4], masks[4, 5], masks[4, 6], masks[4, 7])
     m5 = (masks[5, 0], masks[5, 1], masks[5, 2], masks[5, 3], masks[5, 4], masks[5, 5], masks[5, 6], masks[5, 7])
-    for j in range(len(codes)):
-        c, t, u = codes[j], low[j], high[j]
+    word, at, more = np.uintp(w), np.uintp(begin), w > 0
+    for j in range(np.uintp(n)):
+        c, t, u = planes[_CODE, word, at + j], planes[_LOW, word, at + j], planes[_HIGH, word, at + j]
         cost = (_of_two(c, t, u, m5) << 2) + (_of_two(c, t, u, m4) << 1) + _of_two(c, t, u, m3)
         cost = (cost << 2) + (_of_two(c, t, u, m2) << 1) + _of_two(c, t, u, m1)
         out[j] = (cost << 1) + _of_one(t, u, odd) + (out[j] if more else 0)
 
 
-@compiled()
-def soft_distances(planes: Array, begin: int, end: int, masks: Array, out: Array) -> None:
-    """Set out (end - begin,) to what the codes begin…end of planes (1 + sure, w, n) cost beyond the query's base.
+@compiled(allocates=False)
+def soft_distances(planes: Array, begin: int, n: int, masks: Array, i: int, out: Array) -> None:
+    """Set out (n,) to what n codes of planes (1 + sure, w, …), from `begin` on, cost query i beyond its base.
 
-    masks are the query's (w, DIGITS, 2^(1 + sure)), as `plane_masks` makes them.
+    masks are those of queries (q, w, DIGITS, 2^(1 + sure)), as `plane_masks` makes them.
     """
     for w in range(planes.shape[1]):
-        codes = planes[0, w, begin:end]
         if planes.shape[0] == 1:
-            _put_plain(codes, masks[w], w > 0, out)
+            _put_plain(planes, w, begin, n, masks, i, out)
         elif planes.shape[0] == 2:
-            _put_one(codes, planes[1, w, begin:end], masks[w], w > 0, out)
+            _put_one(planes, w, begin, n, masks, i, out)
         else:
-            _put_two(codes, planes[1, w, begin:end], planes[2, w, begin:end], masks[w], w > 0, out)
+            _put_two(planes, w, begin, n, masks, i, out)
 
 
-@compiled()
-def _count_block(distances: Array, weights: Array, sub: Array) -> None:
-    """Add distances (n,), each as often as its weight says or else once, to four histograms (4, bins) in turn.
+@compiled(allocates=False)
+def _count_block(distances: Array, begin: int, end: int, weights: Array, first: int, sub: Array, relevant: int) -> None:
+    """Add the distances begin…end to four histograms sub[relevant] (4, bins) in turn.
 
-    So an increment does not wait for the one before it. Indices are unsigned: signed ones are checked for counting from
-    the end.
+    Each counts as often as its weight says, the first by weights[first]; where there are none, once. In turn, so that
+    an increment does not wait for the one before it.
     """
-    n = np.uintp(len(distances))
-    even, j = n // np.uintp(4) * np.uintp(4), np.uintp(0)
-    one, two, three = np.uintp(1), np.uintp(2), np.uintp(3)
+    r, j, stop = np.uintp(relevant), np.uintp(begin), np.uintp(end)
+    even = j + (stop - j) // _FOUR * _FOUR
     if len(weights):
+        w = np.uintp(first)
         while j < even:
-            sub[0, distances[j]] += weights[j]
-            sub[1, distances[j + one]] += weights[j + one]
-            sub[2, distances[j + two]] += weights[j + two]
-            sub[3, distances[j + three]] += weights[j + three]
-            j += np.uintp(4)
-    else:
-        while j < even:
-            sub[0, distances[j]] += np.uint32(1)
-            sub[1, distances[j + one]] += np.uint32(1)
-            sub[2, distances[j + two]] += np.uint32(1)
-            sub[3, distances[j + three]] += np.uint32(1)
-            j += np.uintp(4)
-    while j < n:
-        sub[0, distances[j]] += weights[j] if len(weights) else np.uint32(1)
-        j += one
+            sub[r, _NIL, distances[j]] += weights[w]
+            sub[r, _ONE, distances[j + _ONE]] += weights[w + _ONE]
+            sub[r, _TWO, distances[j + _TWO]] += weights[w + _TWO]
+            sub[r, _THREE, distances[j + _THREE]] += weights[w + _THREE]
+            j, w = j + _FOUR, w + _FOUR
+        while j < stop:
+            sub[r, _NIL, distances[j]] += weights[w]
+            j, w = j + _ONE, w + _ONE
+        return
+    while j < even:
+        sub[r, _NIL, distances[j]] += np.uint32(1)
+        sub[r, _ONE, distances[j + _ONE]] += np.uint32(1)
+        sub[r, _TWO, distances[j + _TWO]] += np.uint32(1)
+        sub[r, _THREE, distances[j + _THREE]] += np.uint32(1)
+        j += _FOUR
+    while j < stop:
+        sub[r, _NIL, distances[j]] += np.uint32(1)
+        j += _ONE
 
 
 @compiled()
@@ -159,12 +173,11 @@ def count_soft_pairs(
             s = segment
             for block in range(begin, end, _BLOCK):
                 block_end = min(block + _BLOCK, end)
-                soft_distances(planes, block, block_end, masks[i], distances[: block_end - block])
+                soft_distances(planes, block, block_end - block, masks, i, distances)
                 at = block
                 while at < block_end:
                     stop = min(starts[s + 1], block_end)
-                    own = weights[at:stop] if len(weights) else weights
-                    _count_block(distances[at - block : stop - block], own, sub[relevant[i, s]])
+                    _count_block(distances, at - block, stop - block, weights, at, sub, relevant[i, s])
                     at = stop
                     s += starts[s + 1] == stop
             for r in range(2):
@@ -193,26 +206,26 @@ def count_soft_labelled_pairs(
     """Count as `count_soft_pairs` does, where nearly every image has a label set of its own: labels uint64 (l, n)."""
     n, bins = planes.shape[2], out.shape[2]
     distances, shared = np.empty(_BLOCK, np.uint32), np.empty(_BLOCK, np.uint64)
-    sub, once = np.zeros((4, 2 * bins), np.uint32), np.empty(0, np.uint32)
+    sub, once = np.zeros((1, 4, 2 * bins), np.uint32), np.empty(0, np.uint32)
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
         for i in range(len(masks)):
             sub[:] = 0
             for block in range(begin, end, _BLOCK):
                 size = min(block + _BLOCK, end) - block
-                soft_distances(planes, block, block + size, masks[i], distances[:size])
+                soft_distances(planes, block, size, masks, i, distances)
                 _join_labels(labels, block, wanted[i], distances[:size], shared[:size])
-                _count_block(distances[:size], once, sub)
+                _count_block(distances, 0, size, once, 0, sub, 0)
             for d in range(bins - base[i]):
                 for r in range(2):
                     at = 2 * d + r
-                    out[i, r, base[i] + d] += np.int64(sub[0, at]) + sub[1, at] + sub[2, at] + sub[3, at]
+                    out[i, r, base[i] + d] += np.int64(sub[0, 0, at]) + sub[0, 1, at] + sub[0, 2, at] + sub[0, 3, at]
 
 
 @compiled()
 def rank_softly_in_order(
-    planes: Array, set_of: Array, sets: Array, masks: Array, base: Array, wanted: Array, cut: int, most: int,
-    ranks: Array, average: Array, hits: Array, out: Array,
+    planes: Array, set_of: Array, sets: Array, masks: Array, base: Array, wanted: Array, begins: Array, cut: int,
+    most: int, ranks: Array, average: Array, hits: Array, out: Array,
 ) -> None:  # fmt: skip
     """Rank the database by (soft distance, position) for each query: as `rank_in_order` does, with the masks above."""
     n, bins = planes.shape[2], out.shape[2]
@@ -222,8 +235,8 @@ def rank_softly_in_order(
         share_a_label(sets, wanted[i], relevant)
         for block in range(0, n, _BLOCK):
             end = min(block + _BLOCK, n)
-            soft_distances(planes, block, end, masks[i], distances[block:end])
+            soft_distances(planes, block, end - block, masks, i, distances[block:end])
         for j in range(n):
             distances[j] += np.uint32(base[i])
             out[i, relevant[set_of[j]], distances[j]] += 1
-        average[i] = rank_one(distances, set_of, relevant, cut, most, ranks, ranked, place, hits[i], out[i])
+        average[i] = rank_one(distances, set_of, relevant, begins[i], cut, most, ranks, ranked, place, hits[i], out[i])

@@ -15,7 +15,7 @@ from dmuh.encoder.calibration import Curve
 from dmuh.errors import RequestError
 from dmuh.index import HammingIndex, Searchable
 from dmuh.index.kernel_use import KERNELS
-from dmuh.index.shuffle import shuffled
+from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import Ranking, choose_ranking
 from dmuh.server.json_answers import CodeWriter, match_json, rounded, shown_path
 from dmuh.server.stored_codes import StoredCodes
@@ -194,7 +194,8 @@ class Searcher:
         distance = rounded(np.array(self._stored.distance(codes[n], row, query.ranking)))
         shown = int(distance) if query.ranking == "hamming" else float(distance)
         sure = None if query.ranking not in self._match else 1.0
-        return [Found(id_, shown, sure, identical=True) for id_ in ids[np.argsort(shuffled(ids))].tolist()]
+        ordered = ids[np.argsort(shuffled(ids) - turns(codes[n], query.ranking))]
+        return [Found(id_, shown, sure, identical=True) for id_ in ordered.tolist()]
 
     def _known(self, ids: set[int]) -> dict[int, Known]:
         """Return what answers say of images, by id; those that are not cached are read together."""
