@@ -13,8 +13,8 @@ from dmuh.cli import app
 from dmuh.cli.options import OptionGroup, with_groups
 from terminal import shown
 
-IN_ORDER = ["open", "demo", "list", "train", "index", "search", "serve", "encode", "export", "review", "evaluate",
-            "bench", "report", "cache", "warm"]  # fmt: skip
+IN_ORDER = ["open", "demo", "list", "train", "index", "search", "serve", "encode", "export", "duplicates", "review",
+            "evaluate", "bench", "report", "cache", "warm"]  # fmt: skip
 PANELS = ["Options", "Start here", "Search your images", "Tidy your images", "Measure and compare", "This machine"]
 
 

@@ -78,6 +78,9 @@ COMMANDS = {
     "open {photos} --port 0": (
         "dmuh.opening.open_folder", "what was computed is kept: the same command goes on from there",
     ),
+    "duplicates {photos}": (
+        "dmuh.features.folder_features", "features that were computed are kept: give the same command again",
+    ),
     "review {photos}": (
         "dmuh.review.of_folder", "features that were computed are kept: give the same command again",
     ),

@@ -14,6 +14,7 @@ from dmuh.cli import (
     bench,
     cache,
     demo,
+    duplicates,
     encode,
     evaluate,
     export,
@@ -57,7 +58,7 @@ _COMMANDS = {
         "encode": encode.encode,
         "export": export.export,
     },
-    "Tidy your images": {"review": review.review},
+    "Tidy your images": {"duplicates": duplicates.duplicates, "review": review.review},
     "Measure and compare": {"evaluate": evaluate.evaluate, "bench": bench.bench, "report": report.report},
     "This machine": {"cache": cache.cache, "warm": warm.warm},
 }
