@@ -1,5 +1,7 @@
 """The head that suits the data is chosen by images that are held out, where the settings leave it open."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -144,3 +146,15 @@ def test_the_command_chooses_by_itself_and_a_file_or_a_preset_is_taken_as_it_is(
     dmuh("train", "--dataset", "features", "--method", "dmuh", *common, "--out", tmp_path / "by-name")
     settings = Run(tmp_path / "by-name").settings()
     assert (settings["method"], settings["head"]) == ("dmuh", "auto")
+
+
+def test_how_far_it_is_is_told(tmp_path):
+    told = []
+
+    @contextmanager
+    def count(what, total):
+        told.append((what, total))
+        yield lambda n: told.append(n)
+
+    train(configure(AUTO, {"kernel": 0}), tmp_path / "run", dataset=two_sided(), progress=False, count=count)
+    assert told == [("choosing the head", 4), 1, 1, 1, 1]

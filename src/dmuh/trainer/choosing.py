@@ -66,7 +66,13 @@ def choose_head(context: TrainingContext) -> Config:
         config = candidates[0]
         log.info("head: %s, as too few images are held out to choose by", _said(config, context.config))
         return config
-    tried = [Candidate(config, _score(replace(context, config=config))) for config in candidates]
+    with training_inputs(context, fresh_network(context.config, context.data, context.group.device)):
+        pass  # features that are missing are computed, with a bar of their own
+    tried = []
+    with context.reading.progress("choosing the head", len(candidates)) as advance:
+        for config in candidates:
+            tried.append(Candidate(config, _score(replace(context, config=config))))
+            advance(1)
     scores = torch.tensor([one.score for one in tried], device=context.group.device)
     best = tried[int(context.group.gather(scores[None])[0].argmax())]  # processes may differ in a last digit
     others = sorted({f"{one.score:.3f}" for one in tried if one is not best and math.isfinite(one.score)})
