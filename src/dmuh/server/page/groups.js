@@ -3,10 +3,10 @@
 const MOST = 12;
 const ROUNDS = 12;
 
-// Returns the number of the group of each point, and how many groups there are; the largest comes first.
+// Returns the number of the group of each point, the largest group first, and for each group the point in its middle.
 export function groupsOf(x, y) {
   const n = x.length;
-  const k = Math.max(1, Math.min(MOST, Math.round(Math.sqrt(n / 12))));
+  const k = Math.max(1, Math.min(MOST, Math.round(Math.sqrt(n / 4))));
   let centres = farApart(x, y, k);
   const group = new Int16Array(n);
   for (let round = 0; round < ROUNDS; round += 1) {
@@ -28,7 +28,14 @@ export function groupsOf(x, y) {
   for (const g of group) sizes[g] += 1;
   const order = sizes.map((_, c) => c).filter((c) => sizes[c]).sort((a, b) => sizes[b] - sizes[a]);
   const rank = new Map(order.map((c, place) => [c, place]));
-  return { group: group.map((g) => rank.get(g)), count: order.length };
+  const middle = order.map(() => [Infinity, -1]);
+  for (let i = 0; i < n; i += 1) {
+    const [cx, cy] = centres[group[i]];
+    const away = (x[i] - cx) ** 2 + (y[i] - cy) ** 2;
+    const place = rank.get(group[i]);
+    if (away < middle[place][0]) middle[place] = [away, i];
+  }
+  return { group: group.map((g) => rank.get(g)), middle: middle.map(([, i]) => i) };
 }
 
 // begins with the point nearest to the middle, then always the one farthest from all before it
@@ -39,10 +46,11 @@ function farApart(x, y, k) {
   const nearest = new Float64Array(x.length).fill(Infinity);
   const centres = [];
   while (centres.length < k) {
-    centres.push([x[next], y[next]]);
+    const [cx, cy] = [x[next], y[next]];
+    centres.push([cx, cy]);
     let farthest = -1;
     for (let i = 0; i < x.length; i += 1) {
-      nearest[i] = Math.min(nearest[i], (x[i] - x[next]) ** 2 + (y[i] - y[next]) ** 2);
+      nearest[i] = Math.min(nearest[i], (x[i] - cx) ** 2 + (y[i] - cy) ** 2);
       if (nearest[i] > farthest) [farthest, next] = [nearest[i], i];
     }
     if (farthest === 0) break;

@@ -64,8 +64,8 @@ function said(chosen) {
 async function fetchPoints() {
   const own = (asked += 1);
   const answer = await ask("/api/map");
-  const { group, count } = groupsOf(answer.x, answer.y);
-  points = { ...answer, group, count, images: about.images, place: new Map(answer.ids.map((id, i) => [id, i])) };
+  const { group, middle } = groupsOf(answer.x, answer.y);
+  points = { ...answer, group, middle, images: about.images, place: new Map(answer.ids.map((id, i) => [id, i])) };
   if (answer.working) setTimeout(() => again(own).catch(() => {}), 1000);
 }
 
@@ -135,7 +135,7 @@ function drawLegend(state) {
 }
 
 function drawGroups(state) {
-  const groups = Array.from({ length: points.count }, () => []);
+  const groups = Array.from({ length: points.middle.length }, () => []);
   points.group.forEach((g, i) => groups[g].push(i));
   at("groups").replaceChildren(
     ...groups.map((some, n) => {

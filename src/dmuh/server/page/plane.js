@@ -4,7 +4,7 @@ import { thumbnail } from "./api.js";
 
 const SIDE = 1000; // of the map
 const FEW = 160; // points in sight that are shown as pictures
-const CELL = 74; // pixels between pictures at least
+const CELL = 68; // pixels between pictures at least
 const NEAR = 14; // pixels between a click and its point at most
 
 export class Plane {
@@ -24,7 +24,7 @@ export class Plane {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
-  // points are {ids, x, y, colours}; `chosen` says which of them stand out, null for all
+  // points are {ids, x, y, colours, middle}, the last those that show a picture; `chosen` says which of them stand out, null for all
   show(points, chosen, area) {
     Object.assign(this, { points, chosen, area });
     this.draw();
@@ -87,7 +87,8 @@ export class Plane {
       pen.fill();
     }
     pen.globalAlpha = 1;
-    if (visible.length <= FEW) this.#drawPictures(pen, visible);
+    const middle = new Set(points.middle); // each group shows one picture, until there is room for all
+    this.#drawPictures(pen, visible.length <= FEW ? visible : visible.filter(([i]) => middle.has(i)));
     this.visible = visible.length;
     this.#drawArea(pen);
   }
@@ -108,12 +109,14 @@ export class Plane {
         if (this.pictures.size > 600) this.pictures.delete(this.pictures.keys().next().value);
       }
       if (!image.complete || !image.naturalWidth) continue;
+      pen.globalAlpha = this.chosen && !this.chosen.has(id) ? 0.3 : 1;
       const part = Math.min(image.naturalWidth, image.naturalHeight);
       const [sx, sy] = [(image.naturalWidth - part) / 2, (image.naturalHeight - part) / 2];
       pen.fillStyle = this.points.colours[i];
       pen.fillRect(px - half - 2, py - half - 2, 2 * half + 4, 2 * half + 4);
       pen.drawImage(image, sx, sy, part, part, px - half, py - half, 2 * half, 2 * half);
     }
+    pen.globalAlpha = 1;
   }
 
   #drawArea(pen) {
