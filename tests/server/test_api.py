@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 import threading
+import time
 from importlib import resources
 
 import numpy as np
@@ -354,6 +355,49 @@ def test_images_that_are_the_same_are_grouped_with_the_one_to_keep(client, folde
     assert get(client, "/api/duplicates")["total"] == 1
 
 
+def test_labels_that_are_probably_wrong_are_listed_decided_on_and_taken_back(digit_hasher, folder, tmp_path):
+    (folder / "ones" / "02.png").rename(folder / "zeros" / "strange.png")
+    with client_of(digit_hasher, folder, tmp_path / "state") as client:
+        while (answer := get(client, "/api/review"))["working"]:
+            time.sleep(0.1)
+        assert answer["open"] == len(answer["suspects"]) > 0
+        strange = next(one for one in answer["suspects"] if one["image"]["path"] == "zeros/strange.png")
+        assert (strange["suggested"], strange["decision"]) == (["ones"], None)
+        assert strange["in_words"].endswith("wrong")
+        chances = [one["probability"] for one in answer["suspects"]]
+        assert chances == sorted(chances, reverse=True)
+        assert chances[-1] >= 0.5
+        id_ = strange["image"]["id"]
+        assert client.post(f"/api/review/{id_}?decision=accept").status_code == 204
+        left = get(client, "/api/review")
+        assert (left["open"], left["decided"]) == (answer["open"] - 1, 1)
+        assert get(client, "/api/review", decided=True)["suspects"] == [strange | {"decision": "accept"}]
+        text = client.get("/api/review/decisions.csv")
+        assert text.headers["content-type"] == "text/csv; charset=utf-8"
+        assert text.text.splitlines()[0] == "path,labels,suggested,probability,in_words,decision"
+        assert text.text.splitlines()[1].startswith("zeros/strange.png,zeros,ones,")
+        assert text.text.splitlines()[1].endswith(",accept")
+        assert client.post(f"/api/review/{id_}?decision=undo").status_code == 204
+        assert get(client, "/api/review") == answer
+        client.post(f"/api/review/{id_}?decision=skip")
+    with client_of(digit_hasher, folder, tmp_path / "state") as client:  # decisions are kept
+        while (again := get(client, "/api/review", decided=True))["working"]:
+            time.sleep(0.1)
+        assert [(one["image"]["id"], one["decision"]) for one in again["suspects"]] == [(id_, "skip")]
+        right = next(n for n in range(1, 21) if n not in {one["image"]["id"] for one in answer["suspects"]})
+        assert "not among those" in client.post(f"/api/review/{right}?decision=accept").json()["error"]
+        assert client.post(f"/api/review/{id_}?decision=burn").status_code == 422
+
+
+def test_images_without_labels_have_none_that_are_wrong(digit_hasher, folder, tmp_path):
+    flat = tmp_path / "flat"
+    shutil.copytree(folder / "ones", flat)
+    with client_of(digit_hasher, flat, tmp_path / "state") as client:
+        while (answer := get(client, "/api/review"))["working"]:
+            time.sleep(0.1)
+        assert answer == {"working": False, "open": 0, "decided": 0, "suspects": []}
+
+
 def test_thumbnails_and_files(client, folder):
     big = Image.linear_gradient("L").resize((900, 300)).convert("RGB")
     buffer = io.BytesIO()
@@ -530,6 +574,7 @@ def test_the_description_has_every_route_with_examples(client):
     routes = {(method, path) for path, methods in description["paths"].items() for method in methods}
     assert routes == {
         ("get", "/api/about"), ("get", "/api/map"), ("get", "/api/duplicates"),
+        ("get", "/api/review"), ("post", "/api/review/{id}"), ("get", "/api/review/decisions.csv"),
         ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
         ("post", "/api/images"), ("get", "/api/images/{id}"), ("delete", "/api/images/{id}"),
         ("post", "/api/images/{id}/restore"),

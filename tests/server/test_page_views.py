@@ -1,10 +1,13 @@
 """The page's map and its duplicates."""
 
+import csv
+import io
 import re
 import shutil
 
+import httpx2
 import pytest
-from browsing import IN_A_BROWSER, PHONE, api, expect, photo, texts, until, watched
+from browsing import IN_A_BROWSER, PHONE, api, expect, ids, photo, texts, until, watched
 from serving import Server
 
 pytestmark = IN_A_BROWSER
@@ -95,12 +98,12 @@ def test_a_click_on_the_map_opens_an_image(browser, mapped):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_the_map_and_duplicates(browser, mapped, scheme):
+def test_a_phone_shows_the_map_duplicates_and_labels(browser, mapped, scheme):
     with watched(browser, mapped, **PHONE, color_scheme=scheme) as page:
         opened(page, mapped, "map")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.locator("#plane").bounding_box()["y"] < 250
-        for view in ("duplicates",):
+        for view in ("duplicates", "labels"):
             page.locator(f"#to-{view}").tap()
             expect(page, "#results").not_to_have_attribute("aria-busy", "true")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -127,3 +130,37 @@ def test_duplicates_are_shown_in_groups_and_the_others_removed_and_brought_back(
         expect(page, ".group").to_have_count(2)
         page.locator(".group .open").nth(1).click()
         expect(page, "#viewer").to_be_visible()
+
+
+def test_labels_are_accepted_kept_and_taken_back_by_one_key(browser, model, folder, tmp_path):
+    for name in ("02.png", "07.png"):
+        (folder / "ones" / name).rename(folder / "zeros" / f"strange-{name}")
+    with Server(model, "--images", folder, "--state", tmp_path / "state") as server, watched(browser, server) as page:
+        page.goto(f"{server.address}/#/labels")
+        expect(page, "#status").to_contain_text("probably ha", timeout=60_000)
+        suspects = api(server, "/api/review")["suspects"]
+        assert {"zeros/strange-02.png", "zeros/strange-07.png"} <= {one["image"]["path"] for one in suspects}
+        assert ids(page) == [one["image"]["id"] for one in suspects]
+        assert texts(page, ".suspect .change")[0] == "zeros → ones"
+        assert texts(page, ".suspect .fact") == [one["in_words"] for one in suspects]
+        first, second = (one["image"]["id"] for one in suspects[:2])
+        photo(page, first).locator(".open").focus()
+        page.keyboard.press("a")
+        expect(page, "#results .photo").to_have_count(len(suspects) - 1)
+        assert page.evaluate("document.activeElement.closest('.photo').dataset.id") == str(second)
+        page.keyboard.press("k")
+        expect(page, "#results .photo").to_have_count(len(suspects) - 2)
+        decided = {one["image"]["id"]: one["decision"] for one in api(server, "/api/review?decided=true")["suspects"]}
+        assert decided == {first: "accept", second: "skip"}
+        page.keyboard.press("Control+z")
+        expect(page, f'.photo[data-id="{second}"]').to_have_count(1)
+        page.select_option("#decided", label="decided")
+        expect(page, "#results .photo").to_have_count(1)
+        with page.expect_download() as download:
+            page.click("text=Save decisions")
+        (row,) = csv.DictReader(io.StringIO(download.value.path().read_text()))
+        assert (row["path"], row["suggested"], row["decision"]) == (suspects[0]["image"]["path"], "ones", "accept")
+        page.click("text=Undo")
+        expect(page, "#results .photo").to_have_count(0)
+        assert api(server, "/api/review")["decided"] == 0
+        assert httpx2.get(f"{server.address}/api/images/{first}").json()["labels"] == ["zeros"]  # only noted

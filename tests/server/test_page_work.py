@@ -148,11 +148,11 @@ def test_it_is_used_by_keyboard_alone(own_page, own_server):
     page.reload()
     expect(page, "#results li").to_have_count(20)
     seen = []
-    for _ in range(11):
+    for _ in range(12):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
-    assert seen[:7] == ["skip", "brand", "to-search", "to-uncertain", "to-map", "to-duplicates", "file"]
-    assert seen[7:] == ["label", "order", "open", "pick"]  # one image takes the focus, arrows lead to the others
+    assert seen[:8] == ["skip", "brand", "to-search", "to-uncertain", "to-map", "to-duplicates", "to-labels", "file"]
+    assert seen[8:] == ["label", "order", "open", "pick"]  # one image takes the focus, arrows lead to the others
     page.keyboard.press("Shift+Tab")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 

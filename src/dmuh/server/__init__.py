@@ -5,6 +5,7 @@ searcher.py        Searcher: the search indexes over the catalogue
 stored_codes.py    StoredCodes: the codes of its rows, as queries
 milvus_mirror.py   MilvusMirror: the same codes in Milvus, where that searches
 duplicates.py      groups of images that are the same
+label_review.py    LabelReview: images whose labels are probably wrong, and what a person says of them
 json_answers.py    answers as JSON text
 batcher.py         Batcher: items of concurrent requests worked on together
 limits.py          Limits: what the service allows

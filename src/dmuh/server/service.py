@@ -26,6 +26,7 @@ from dmuh.server.images.decoders import Decoders
 from dmuh.server.images.files import ImageFile, ImageFiles, is_known
 from dmuh.server.images.upload_check import Kind
 from dmuh.server.json_answers import CodeWriter, map_json
+from dmuh.server.label_review import LabelReview
 from dmuh.server.map.collection_map import CollectionMap
 from dmuh.server.metrics import ServiceMetrics
 from dmuh.server.searcher import Search, Searcher
@@ -58,6 +59,7 @@ class Service:
         self._summary: dict[str, Any] | None = None
         self._changes = 0
         self._map = CollectionMap(catalogue)
+        self._review = LabelReview(catalogue, root)
         self._folders = (root, added)
         self._searcher = Searcher(catalogue, whole, self._match)
         self._writer = CodeWriter(catalogue.n_bits, catalogue.worth)
@@ -84,6 +86,7 @@ class Service:
     def close(self) -> None:
         """End the threads and the processes."""
         self._map.close()
+        self._review.close()
         self._decoders.close()
         self._files.close()
         for worker in (self._encoding, self._writing, self._searching):
@@ -155,6 +158,18 @@ class Service:
     async def duplicates(self, n: int, offset: int) -> str:
         """Return groups of images that are the same as JSON, the largest groups first."""
         return await self._read(lambda: duplicates_page(self._catalogue, self._folders, n, offset, self._json))
+
+    async def suspects(self, n: int, offset: int, decided: bool) -> str:
+        """Return images whose labels are probably wrong as JSON: those to be decided on, or those that are decided."""
+        return await self._read(lambda: self._review.page(n, offset, decided, self._json))
+
+    async def decide(self, id_: int, decision: str) -> None:
+        """Keep what a person said of the labels of an image: accept, skip, or undo."""
+        await self._read(lambda: self._review.decide(id_, decision))
+
+    async def decisions(self) -> str:
+        """Return what was decided as a CSV list."""
+        return await self._read(self._review.decisions_list)
 
     async def about(self) -> dict[str, Any]:
         """Return what is served: the model, the labels, what is known of its codes, how sure the images are."""

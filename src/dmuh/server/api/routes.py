@@ -29,6 +29,7 @@ from dmuh.server.api.schemas import (
     QueryId,
     QueryPath,
     Radius,
+    Review,
     Seed,
     binary,
     responses,
@@ -46,6 +47,7 @@ _UPLOADS: dict[str, Any] = {
 }  # fmt: skip
 _GONE = "There is no such image, or its file is gone."
 _SAME = "What the browser has is current."
+_UNSUSPECTED = "The labels of no such image are probably wrong."
 _FULL = "The disk is full."
 
 
@@ -178,11 +180,30 @@ def about_routes(service: Service) -> APIRouter:
 def cleaning_routes(service: Service) -> APIRouter:
     """Return the routes by which a collection is cleaned."""
     router = APIRouter(prefix="/api")
+    csv = {"text/csv": {"schema": {"type": "string"}}}
 
     @router.get("/duplicates", responses=responses(200, "Groups.", Duplicates))
     async def duplicates(n: N = 24, offset: Offset = 0) -> Response:
         """List images that are the same, in groups, with the one to keep."""
         return _json(await service.duplicates(n, offset))
+
+    @router.get("/review", responses=responses(200, "Images.", Review))
+    async def review(n: N = 24, offset: Offset = 0, decided: bool = False) -> Response:
+        """List images whose labels are probably wrong: those to be decided on, or those that are decided."""
+        return _json(await service.suspects(n, offset, decided))
+
+    @router.post(
+        "/review/{id}", status_code=204, responses=responses(204, "It is kept.", _404=_UNSUSPECTED, _507=_FULL)
+    )
+    async def decide(id: Id, decision: Literal["accept", "skip", "undo"]) -> Response:  # noqa: A002
+        """Accept the labels that are suggested for an image, keep those it has (skip), or take that back (undo)."""
+        await service.decide(id, decision)
+        return Response(status_code=204)
+
+    @router.get("/review/decisions.csv", responses=responses(200, "The list.", csv))
+    async def decisions() -> Response:
+        """Return what was decided, as a list that `dmuh review` takes."""
+        return Response(await service.decisions(), headers={"content-type": "text/csv; charset=utf-8"})
 
     return router
 

@@ -204,6 +204,25 @@ class Duplicates(BaseModel):
     groups: list[DuplicateGroup]
 
 
+class Suspect(BaseModel):
+    """An image whose labels are probably wrong."""
+
+    image: Image
+    suggested: list[str] = Field(description="Labels that images like it have.", examples=[["dogs"]])
+    probability: float = Field(description="That its labels are wrong.", examples=[0.93])
+    in_words: str = Field(examples=["very probably wrong"])
+    decision: str | None = Field(description="What was decided: accept, skip or own.", examples=[None])
+
+
+class Review(BaseModel):
+    """Images whose labels are probably wrong, the most probable first."""
+
+    working: bool = Field(description="Whether they are still looked for: ask again in a second.", examples=[False])
+    open: int = Field(description="How many are to be decided on.", examples=[1])
+    decided: int = Field(description="How many are decided.", examples=[0])
+    suspects: list[Suspect]
+
+
 class Error(BaseModel):
     """What was wrong, in one sentence."""
 

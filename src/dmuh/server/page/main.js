@@ -4,6 +4,7 @@ import { about, ask, at, learn, make, Refused, say } from "./api.js";
 import { duplicates } from "./duplicates.js";
 import { forgetFeeds, hide } from "./feed.js";
 import { drawFilters } from "./filters.js";
+import { labels } from "./labels.js";
 import { map } from "./map.js";
 import { onRemoval } from "./removal.js";
 import { search, takeUpload } from "./search.js";
@@ -13,7 +14,7 @@ import { closeViewer, isOpen, openImage } from "./viewer.js";
 import { uncertain } from "./uncertain.js";
 import { counted } from "./words.js";
 
-const VIEWS = { search, uncertain, map, duplicates };
+const VIEWS = { search, uncertain, map, duplicates, labels };
 let shown = ""; // the address of the list that is there
 let view = null;
 let turn = 0; // counts the views: an answer that comes after the next view was opened is dropped
@@ -134,7 +135,7 @@ const KEYS = [
   ["← → ↑ ↓", "to another image"], ["Enter", "opens it large"], ["Esc", "closes it; selects none"],
   ["x", "selects it"], ["Shift + arrow", "selects from here on"], ["Ctrl + A", "selects all that is shown"],
   ["Delete", "removes what is selected"], ["Ctrl + Z", "brings it back"], ["s", "in the large view: finds similar ones"],
-  ["?", "shows these keys"],
+  ["a  k", "in wrong labels: accepts the other label, keeps the given one"], ["?", "shows these keys"],
 ]; // prettier-ignore
 at("keys-list").append(
   ...KEYS.map(([key, does]) => make("tr", {}, make("th", { scope: "row", textContent: key }), make("td", { textContent: does }))),

@@ -46,9 +46,9 @@ export async function removeImages(images) {
   dropImages(ids);
   for (const item of allTiles()) if (ids.has(imageOf(item).id)) item.remove();
   ensureFocusable();
+  if (!document.querySelector("dialog[open]")) focusTile(next);
   await learn();
   afterRemoval(ids);
-  if (!document.querySelector("dialog[open]")) focusTile(next);
   const yours = done.some((image) => !image.path.startsWith("added/")) ? " Your files stay where they are." : "";
   const restore = () => bringBack(done);
   toast(`${capital(counted(done.length, "image"))} removed from the collection.${yours}`, done.length ? restore : null);

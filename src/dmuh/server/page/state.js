@@ -1,11 +1,11 @@
 // What is shown stands in the address behind #, so that back, reload and links work:
 //   #/  where to begin    #/image/17  the nearest of an image    #/upload/1  those of an image of the user's
-//   #/uncertain  #/map  #/duplicates
+//   #/uncertain  #/map  #/duplicates  #/labels
 // and behind a ? the filters, and the image that is open large: #/image/17?label=cats&open=23
 
-const VIEWS = ["uncertain", "map", "duplicates"];
+const VIEWS = ["uncertain", "map", "duplicates", "labels"];
 export const FILTERS = ["label", "order", "at_least", "radius", "ranking"];
-const KEYS = [...FILTERS, "colour", "area", "group", "open"];
+const KEYS = [...FILTERS, "decided", "colour", "area", "group", "open"];
 
 export function read(hash = location.hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?");
