@@ -1,15 +1,17 @@
 """A folder that is opened: fitted codes, and what is taken up when it is opened again."""
 
+import io
 import os
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.testclient import TestClient
 
 from commands import refused
 from dmuh.catalogue import Entry
@@ -18,8 +20,14 @@ from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import DataError, RunError
 from dmuh.features import FeatureNetwork
 from dmuh.images import Reading
+from dmuh.index import HammingIndex
 from dmuh.opening import open_folder
-from dmuh.trainer.folder_codes import fit_look, write_model
+from dmuh.server.api.app import create_app
+from dmuh.server.class_codes import ClassCodes
+from dmuh.server.limits import Limits
+from dmuh.server.metrics import ServiceMetrics
+from dmuh.server.service import Service
+from dmuh.trainer.folder_codes import fit_look, train_class, write_model
 from tiny import noise, tiny
 
 BITS = 8
@@ -41,10 +49,15 @@ def opened(network):
         write_model(folder, fit_look(tiny(freeze="all").backbone, "tiny", features.activations, labels, BITS))
         fits.append(len(features))
 
+    def fit_class(folder, features, labels):
+        settings = {"bits": 6, "epochs": 2, "batch_size": 8}
+        write_model(folder, train_class(tiny(freeze="all").backbone, "tiny", features.activations, labels, settings))
+        fits.append("class")
+
     @contextmanager
     def open_it(root, state=None, reading=None):
         fits.clear()
-        with open_folder(root, state, reading, network=network, fit=fit) as found:
+        with open_folder(root, state, reading, network=network, by_look=fit, by_class=fit_class) as found:
             yield found, list(fits)
 
     return open_it
@@ -60,6 +73,12 @@ def fill(root: Path, first: int, last: int, folder: str = "") -> None:
 def folder(tmp_path) -> Path:
     fill(tmp_path / "photos", 0, 9)
     return tmp_path / "photos"
+
+
+def png(seed: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(noise(1, 12, seed)[0]).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def ids(catalogue) -> dict[str, int]:
@@ -173,6 +192,91 @@ def test_broken_images_are_noted_and_a_folder_of_nothing_else_is_refused(opened,
 def test_one_process_at_a_time(opened, folder):
     with opened(folder), pytest.raises(RunError, match=r"another process has .*photos open"), opened(folder):
         pass
+
+
+@pytest.fixture
+def classes(tmp_path) -> Path:
+    """Two classes that can be told apart: dark and bright images."""
+    root = tmp_path / "classes"
+    for n, pixels in enumerate(noise(16, 12)):
+        file = root / ("bright" if n % 2 else "dark") / f"{n:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels // 2 + 120 * (n % 2)).save(file)
+    return root
+
+
+def assert_classes_follow(found) -> None:
+    """Codes by class have the ids, paths and labels of the others, and are those that their model gives."""
+    hasher, catalogue = found.by_class
+    ours, theirs = ids(found.catalogue), ids(catalogue)
+    assert ours == theirs
+    assert catalogue.labels() == found.catalogue.labels()
+    codes = hasher.encode([found.root / path for path in theirs])
+    for id_, code in zip(theirs.values(), codes.bits, strict=True):
+        assert catalogue.row(id_).code == code.tobytes()
+
+
+def test_a_folder_of_classes_gets_codes_by_class_too(opened, classes):
+    with opened(classes) as (found, fits):
+        assert fits == [16, "class"]
+        assert found.by_class[0].n_bits == 6
+        assert found.by_class[0].about["classes"] == ["bright", "dark"]
+        assert set(found.by_class[0].calibration.match) >= {"hamming", "soft-1"}
+        assert_classes_follow(found)
+    fill(classes, 0, 2, "dark")
+    (classes / "bright" / "01.png").unlink()
+    with opened(classes) as (found, fits):
+        assert fits == []
+        assert_classes_follow(found)
+    fill(classes, 0, 5, "new class")
+    with opened(classes) as (found, fits):
+        assert fits == ["class"]
+        assert found.by_class[0].about["classes"] == ["bright", "dark", "new class"]
+        assert_classes_follow(found)
+    with opened(classes) as (_, fits):
+        assert fits == []
+
+
+def test_folders_of_few_images_are_no_classes(opened, folder):
+    fill(folder, 0, 4, "few")
+    fill(folder, 0, 6, "many")
+    with opened(folder) as (found, fits):
+        assert fits == [19]
+        assert found.by_class is None
+
+
+def test_a_service_searches_by_look_and_by_class(opened, classes):
+    limits, metrics = Limits(), ServiceMetrics()
+    with opened(classes) as (found, _):
+        service = Service(
+            found.hasher, found.catalogue, found.root, found.added, most_pixels=limits.pixels, metrics=metrics,
+            by_class=ClassCodes(*found.by_class),
+        )  # fmt: skip
+        app = create_app(service, limits, metrics)
+        with closing(service), TestClient(app, base_url="http://127.0.0.1:8000") as client:
+            assert client.get("/api/about").json()["by_class"] is True
+            query = ids(found.catalogue)["dark/02.png"]
+            by = {by: client.get(f"/api/search?id={query}&k=15&by={by}").json() for by in ("look", "class")}
+            assert {by: len(answer["query"]["bits"]) for by, answer in by.items()} == {"look": BITS, "class": 6}
+            expected = (
+                HammingIndex()
+                .add(found.by_class[1].codes())
+                .search(found.by_class[1].codes()[found.by_class[1].codes().ids == query], 16, ranking="soft")
+            )
+            assert {match["id"] for match in by["class"]["matches"]} | {query} == set(expected.ids[0].tolist())
+            content = (classes / "bright" / "03.png").read_bytes()
+            sent = client.post("/api/search?by=class&k=1", content=content).json()["matches"][0]
+            assert (sent["id"], sent["identical"]) == (ids(found.catalogue)["bright/03.png"], True)
+            new = client.post("/api/images?label=dark", content=png(5)).json()["id"]
+            search = f"/api/search?id={new}&k=20&by=class"
+            assert len(client.get(search).json()["matches"]) == 16
+            assert client.get(f"{search}&label=dark").json()["matches"]
+            assert client.delete(f"/api/images/{new}").status_code == 204
+            assert client.get(search).status_code == 404
+            assert client.post(f"/api/images/{new}/restore").status_code == 200
+            assert len(client.get(search).json()["matches"]) == 16
+            found_again = client.get(f"/api/search?id={query}&k=20&by=class").json()["matches"]
+            assert new in [match["id"] for match in found_again]
 
 
 def test_labels_say_what_a_distance_means_where_neighbours_share_them(network):

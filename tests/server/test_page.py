@@ -256,7 +256,7 @@ def test_after_a_refused_upload_the_query_before_it_is_gone(browser, server, pho
         page.set_input_files("#file", photos / "ones" / "03.png")
         expect(page, "#query-title").to_have_text("03.png")
         page.set_input_files("#file", tmp_path / "text.png")
-        expect(page, "#status").to_have_text("This is not a JPEG, PNG, WebP or GIF image.")
+        expect(page, "#status").to_have_text("This is not a JPEG, PNG, WebP, GIF, AVIF or HEIC image.")
         expect(page, "#status").to_have_class("wrong")
         expect(page, "#query").to_be_hidden()
         expect(page, "#results li").to_have_count(0)

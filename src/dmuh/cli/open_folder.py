@@ -42,7 +42,8 @@ def open_folder(
 
     It needs no labels, no training and no settings. The first start computes the images' features and fits codes to
     them; an interrupted one goes on where it was. Later ones take up what was added, changed and removed since, and fit
-    the codes again once more than half of the images are new. Folders in FOLDER are shown as labels.
+    the codes again once more than half of the images are new. Folders in FOLDER are shown as labels; where two or more
+    have five images each, codes are trained on them too, and the page searches by look or by class.
 
     Your images are only read. What is computed is kept in photos/.dmuh, a hidden folder, or where --state says.
     """
@@ -61,6 +62,7 @@ def _service(
     """Yield the service over a folder, brought up to date."""
     from dmuh.images import Reading
     from dmuh.opening import open_folder as opened_folder
+    from dmuh.server.class_codes import ClassCodes
     from dmuh.server.service import Service
 
     reading = Reading(workers, "skip", progress=console.counting_bar)
@@ -74,6 +76,7 @@ def _service(
             opened.added,
             most_pixels=limits.pixels,
             metrics=metrics,
+            by_class=None if opened.by_class is None else ClassCodes(*opened.by_class),
         )
         with closing(service):
             yield service

@@ -33,6 +33,7 @@ class Search:
     label     that they must have
     ranking   soft or hamming; None: soft where it is known how sure the bits are that it begins from
     at_least  the probability of sharing a label with the query below which images are left out
+    by_class  whether codes by class are searched, in a service that has them
     """
 
     k: int = 10
@@ -43,6 +44,7 @@ class Search:
     code: Codes | None = None
     ranking: Ranking | None = None
     at_least: float | None = None
+    by_class: bool = False
 
 
 class Query(NamedTuple):

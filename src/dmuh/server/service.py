@@ -21,10 +21,10 @@ from dmuh.errors import RequestError
 from dmuh.images import Pixels
 from dmuh.index import Searchable
 from dmuh.server.batcher import Batcher
+from dmuh.server.class_codes import ClassCodes
 from dmuh.server.duplicates import duplicates_page
 from dmuh.server.images.decoders import Decoders
 from dmuh.server.images.files import ImageFile, ImageFiles, is_known
-from dmuh.server.images.upload_check import Kind
 from dmuh.server.json_answers import CodeWriter, map_json
 from dmuh.server.label_review import LabelReview
 from dmuh.server.map.collection_map import CollectionMap
@@ -49,6 +49,7 @@ class Service:
         most_pixels: int,
         metrics: ServiceMetrics,
         whole: Searchable | None = None,
+        by_class: ClassCodes | None = None,
     ) -> None:
         self._model = hasher.about
         self._sure = catalogue.sure or 0
@@ -72,9 +73,13 @@ class Service:
         self._encoding: Batcher[Pixels, Codes] = Batcher(
             "encode", encode, waiting=256, on_batch=metrics.batches("encode")
         )
-        self._searching: Batcher[Search, str] = Batcher(
-            "search", self._searcher.answer, on_batch=metrics.batches("search")
-        )
+        self._by_class = by_class
+        self._encoding_class: Batcher[Pixels, Codes] | None = None
+        if by_class is not None:
+            self._encoding_class = Batcher(
+                "encode-class", by_class.encode, waiting=256, on_batch=metrics.batches("encode")
+            )
+        self._searching: Batcher[Search, str] = Batcher("search", self._answer, on_batch=metrics.batches("search"))
         self._writing: Batcher[Change, int] = Batcher(
             "write", self._changer.write, waiting=256, must_finish=True, on_batch=metrics.batches("write")
         )
@@ -89,24 +94,34 @@ class Service:
         self._review.close()
         self._decoders.close()
         self._files.close()
-        for worker in (self._encoding, self._writing, self._searching):
-            worker.close()
+        for worker in (self._encoding, self._encoding_class, self._writing, self._searching):
+            if worker is not None:
+                worker.close()
         self._changer.close()
         self._reading.shutdown()
 
     async def search(self, search: Search) -> str:
         """Return the answer to a search as JSON."""
+        if search.by_class:
+            self._of_classes()  # says that there are none, if so
         return await self._searching.submit(search)
 
-    async def encode(self, content: bytes | bytearray) -> tuple[Kind, Codes]:
-        """Return the type and the code of an uploaded image."""
-        kind, pixels = await self._decoders.pixels(content)
-        return kind, await self._encoding.submit(pixels)
+    async def encode(self, content: bytes | bytearray, *, by_class: bool = False) -> Codes:
+        """Return the code of an uploaded image, that by class if that is asked for."""
+        _, pixels = await self._decoders.pixels(content)
+        return await (self._of_classes() if by_class else self._encoding).submit(pixels)
 
     async def add(self, content: bytes | bytearray, labels: Sequence[str], metadata: dict[str, str]) -> str:
         """Add an uploaded image; return it as JSON."""
-        kind, code = await self.encode(content)
-        return await self.image(await self._writing.submit(Addition(content, kind.suffix, code, labels, metadata)))
+        kind, pixels = await self._decoders.pixels(content)
+        code = await self._encoding.submit(pixels)
+        of_class = None if self._by_class is None else await self._of_classes().submit(pixels)
+        id_ = await self._writing.submit(Addition(content, kind.suffix, code, labels, metadata))
+        if self._by_class is not None and of_class is not None:
+            row = await self._read(lambda: self._row(id_))
+            thread = self._searching.thread
+            await asyncio.get_running_loop().run_in_executor(thread, self._by_class.add, row, of_class)
+        return await self.image(id_)
 
     async def delete(self, id_: int) -> None:
         """Delete an image from the catalogue, with its file if it was added through the service."""
@@ -189,15 +204,36 @@ class Service:
             "sure": self._sure,
             "ranking": "soft" if self._sure else "hamming",
             "match_known": bool(self._match),
+            "by_class": self._by_class is not None,
             "labels": self._catalogue.labels(),
             "uncertainty_percentiles": uncertainty_percentiles(
                 [row.uncertainty for row in rows if row.uncertainty is not None]
             ),
         }
 
+    def _of_classes(self) -> Batcher[Pixels, Codes]:
+        """Return what encodes images by class."""
+        if self._encoding_class is None:
+            raise RequestError(
+                422, "there are no codes by class here: they are made of a folder whose folders are classes"
+            )
+        return self._encoding_class
+
+    def _answer(self, searches: list[Search]) -> list[str | Exception]:
+        """Return the answers to searches, by look and by class."""
+        results: dict[int, str | Exception] = {}
+        for by_class in (False, True):
+            chosen = [n for n, search in enumerate(searches) if search.by_class == by_class]
+            if chosen:
+                searcher = self._by_class.searcher if by_class and self._by_class else self._searcher
+                results.update(zip(chosen, searcher.answer([searches[n] for n in chosen]), strict=True))
+        return [results[n] for n in range(len(searches))]
+
     def _update(self, new: Sequence[Codes], gone: Sequence[Row], labels: set[str]) -> None:
         """Apply changes to the indexes, in the thread that searches, before they are acknowledged."""
         self._searching.thread.submit(self._searcher.update, new, gone, labels).result()
+        if self._by_class is not None:
+            self._searching.thread.submit(self._by_class.follow, new, gone).result()
         self._changes += 1
         self._summary = None
 

@@ -13,6 +13,7 @@ from dmuh.server.api.schemas import (
     Answer,
     AskedRanking,
     AtLeast,
+    By,
     Duplicates,
     Id,
     Ids,
@@ -64,11 +65,13 @@ def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         label: Label = None,
         ranking: AskedRanking = None,
         at_least: AtLeast = None,
+        by: By = "look",
     ) -> Response:
         """Find the images nearest to one of the collection, which is named by its id or its path."""
         if (id is None) == (path is None):
             raise RequestError(422, "give the id or the path of an image, and not both")
-        return _json(await service.search(Search(k, radius, label, id, path, ranking=ranking, at_least=at_least)))
+        search = Search(k, radius, label, id, path, ranking=ranking, at_least=at_least, by_class=by == "class")
+        return _json(await service.search(search))
 
     @router.post("/search", openapi_extra=UPLOAD, responses=responses(200, "The nearest images.", Answer, **_UPLOADS))
     async def search_upload(
@@ -78,11 +81,12 @@ def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         label: Label = None,
         ranking: AskedRanking = None,
         at_least: AtLeast = None,
+        by: By = "look",
     ) -> Response:
         """Find the images nearest to one that is sent."""
         async with uploads.receive(request) as content:
-            _, code = await service.encode(content)
-        search = Search(k, radius, label, code=code, ranking=ranking, at_least=at_least)
+            code = await service.encode(content, by_class=by == "class")
+        search = Search(k, radius, label, code=code, ranking=ranking, at_least=at_least, by_class=by == "class")
         return _json(await service.search(search))
 
     return router

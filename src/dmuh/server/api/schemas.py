@@ -1,6 +1,6 @@
 """Parameters and answers of the API, for its OpenAPI description; json_answers.py writes the answers themselves."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Header, Path, Query
 from pydantic import BaseModel, Field
@@ -45,6 +45,10 @@ AtLeast = Annotated[
         description="Probability of sharing a label with the query below which images are left out.",
         examples=[0.5],
     ),
+]
+By = Annotated[
+    Literal["look", "class"],
+    Query(description="Codes that are searched: the service's own, or those by class where /api/about says by_class."),
 ]
 Label = Annotated[str | None, Query(max_length=200, description="Label that they must have.", examples=["cats"])]
 Labels = Annotated[
@@ -161,6 +165,7 @@ class About(BaseModel):
     match_known: bool = Field(
         description="Whether it is known how often images at a distance share a label.", examples=[True]
     )
+    by_class: bool = Field(description="Whether images can be searched by class too.", examples=[False])
     labels: dict[str, int] = Field(description="Every label with the number of its images.", examples=[{"cats": 10}])
     uncertainty_percentiles: list[float] | None = Field(
         description="What 0, 1, …, 100% of the collection's images stay at or below in uncertainty: 101 numbers, of a "

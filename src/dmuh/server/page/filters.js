@@ -16,9 +16,10 @@ const FIELDS = {
     const options = labels.map(([label, n]) => [label, `${label} (${n.toLocaleString("en")})`]);
     return ["Label", select("label", [["", "all"], ...options])];
   },
+  by: () => (about.by_class ? ["Search by", select("by", [["", "look"], ["class", "class"]])] : null),
   order: () => ["Order", select("order", [["", "at random"], ["id", "by folder and name"]])],
   at_least: () => {
-    if (!about.match_known) return null;
+    if (!about.match_known && !about.by_class) return null;
     return ["Shares a label", select("at_least", [["", "any"], ["0.4", "maybe"], ["0.8", "very likely"]])];
   },
   radius: () => {

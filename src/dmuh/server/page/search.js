@@ -15,13 +15,13 @@ const uploads = []; // the user's images, by their number in the address
 export function takeUpload(file) {
   if (!file) return;
   uploads.push({ file, source: URL.createObjectURL(file) });
-  const { label, at_least, radius, ranking } = read();
-  go(changed({ view: "search", from: "", upload: String(uploads.length), open: "", order: "", label, at_least, radius, ranking }));
+  const { by, label, at_least, radius, ranking } = read();
+  go(changed({ view: "search", from: "", upload: String(uploads.length), open: "", order: "", by, label, at_least, radius, ranking }));
 }
 
 export const search = {
   title: (state) => (state.from || state.upload ? "Nearest images" : "Where to begin"),
-  filters: (state) => (state.from || state.upload ? ["label", "at_least", "radius", "ranking"] : ["label", "order"]),
+  filters: (state) => (state.from || state.upload ? ["by", "label", "at_least", "radius", "ranking"] : ["label", "order"]),
   leave: () => {
     at("query").hidden = true;
     compareWith(null);
@@ -61,11 +61,11 @@ function begin(state) {
 }
 
 function nearest(state, upload) {
-  const { label, at_least, radius, ranking } = state;
+  const { by, label, at_least, radius, ranking } = state;
   return feedOf(listOf(state), () => {
     const feed = new Feed(async (n) => {
       const k = STEPS.find((step) => step > n + feed.about.leftOut) ?? STEPS.at(-1);
-      const asked = query({ label, at_least, radius, ranking, k });
+      const asked = query({ by, label, at_least, radius, ranking, k });
       const answer = await (upload ? send(`/api/search?${asked}`, upload.file) : ask(`/api/search?id=${state.from}&${asked}`));
       feed.about.query = answer.query;
       feed.about.best = answer.best;

@@ -4,7 +4,7 @@
 // and behind a ? the filters, and the image that is open large: #/image/17?label=cats&open=23
 
 const VIEWS = ["uncertain", "map", "duplicates", "labels"];
-export const FILTERS = ["label", "order", "at_least", "radius", "ranking"];
+export const FILTERS = ["by", "label", "order", "at_least", "radius", "ranking"];
 const KEYS = [...FILTERS, "decided", "colour", "area", "group", "open"];
 
 export function read(hash = location.hash) {
@@ -37,8 +37,8 @@ export const changed = (change) => write({ ...read(), ...change });
 const EMPTY = Object.fromEntries(KEYS.map((key) => [key, ""]));
 // the nearest of an image, by the filters that hold for any search
 export function searchFrom(id) {
-  const { label, at_least, radius, ranking } = read();
-  return write({ ...EMPTY, view: "search", upload: "", from: String(id), label, at_least, radius, ranking });
+  const { by, label, at_least, radius, ranking } = read();
+  return write({ ...EMPTY, view: "search", upload: "", from: String(id), by, label, at_least, radius, ranking });
 }
 
 let arrived = () => {};
