@@ -14,7 +14,7 @@ from dmuh.index.compiled import compiled, popcount
 from dmuh.index.planes import DIGITS
 from dmuh.metrics.kernels import rank_one, share_a_label
 
-_CHUNK = 32_768  # codes that stay in the cache while a block of queries passes over them
+_CHUNK = 131_072  # codes that stay in the cache while a block of queries passes over them
 _BLOCK = 1024  # codes whose distances are computed at once
 _CODE, _LOW, _HIGH = np.uintp(0), np.uintp(1), np.uintp(2)  # planes
 _NIL, _ONE, _TWO, _THREE, _FOUR = np.uintp(0), np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
@@ -169,8 +169,7 @@ def count_soft_pairs(
         while starts[segment + 1] <= begin:
             segment += 1
         for i in range(n_queries):
-            sub[:] = 0
-            s = segment
+            s, used = segment, bins - 2 * base[i]  # bits add at most as much above UNITS as the base is below
             for block in range(begin, end, _BLOCK):
                 block_end = min(block + _BLOCK, end)
                 soft_distances(planes, block, block_end - block, masks, i, distances)
@@ -181,8 +180,9 @@ def count_soft_pairs(
                     at = stop
                     s += starts[s + 1] == stop
             for r in range(2):
-                for d in range(bins - base[i]):
+                for d in range(used):
                     out[i, r, base[i] + d] += np.int64(sub[r, 0, d]) + sub[r, 1, d] + sub[r, 2, d] + sub[r, 3, d]
+            sub[:, :, :used] = 0
 
 
 @compiled()
@@ -210,16 +210,17 @@ def count_soft_labelled_pairs(
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
         for i in range(len(masks)):
-            sub[:] = 0
+            used = bins - 2 * base[i]
             for block in range(begin, end, _BLOCK):
                 size = min(block + _BLOCK, end) - block
                 soft_distances(planes, block, size, masks, i, distances)
                 _join_labels(labels, block, wanted[i], distances[:size], shared[:size])
                 _count_block(distances, 0, size, once, 0, sub, 0)
-            for d in range(bins - base[i]):
+            for d in range(used):
                 for r in range(2):
                     at = 2 * d + r
                     out[i, r, base[i] + d] += np.int64(sub[0, 0, at]) + sub[0, 1, at] + sub[0, 2, at] + sub[0, 3, at]
+            sub[:, :, : 2 * used] = 0
 
 
 @compiled()
