@@ -30,6 +30,15 @@ def client(digit_hasher, folder, tmp_path) -> Iterator[TestClient]:
 
 
 @pytest.fixture(scope="module")
+def shared(digit_hasher, photos, tmp_path_factory) -> Iterator[TestClient]:
+    """A client of a service over twenty images, which tests do not change."""
+    root = tmp_path_factory.mktemp("shared")
+    shutil.copytree(photos, root / "photos")
+    with client_of(digit_hasher, root / "photos", root / "state") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def browser():
     from browsing import CHROMIUM, FLAGS, sync_api
 

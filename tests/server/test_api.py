@@ -68,17 +68,17 @@ def found(answer):
     return [(match["distance"], match["id"]) for match in answer["matches"]]
 
 
-def test_the_nearest_images_of_one_in_the_collection(client, digit_hasher, folder):
-    paths = sorted(folder.rglob("*.png"))
+def test_the_nearest_images_of_one_in_the_collection(shared, digit_hasher, photos):
+    paths = sorted(photos.rglob("*.png"))
     codes = digit_hasher.encode(paths, ids=range(1, 21)).stored()
-    answer = search(client, id=4, k=5)
+    answer = search(shared, id=4, k=5)
     assert answer["query"]["id"] == 4
     assert answer["query"]["path"] == "ones/03.png"
     others = codes[codes.ids != 4]
     distances = expected_distances(codes[3], others)  # by the levels that are stored, on both sides
     assert found(answer) == in_order(distances, others.ids, 5, codes[3])
     assert answer["ranking"] == "soft"
-    assert search(client, path="ones/03.png", k=5) == search(client, id=4, k=5, ranking="soft") == answer
+    assert search(shared, path="ones/03.png", k=5) == search(shared, id=4, k=5, ranking="soft") == answer
     first = answer["matches"][0]
     assert sorted(first) == [
         "bit_uncertainty", "bits", "distance", "hamming", "id", "identical", "labels", "likely", "match", "metadata",
@@ -92,21 +92,21 @@ def test_the_nearest_images_of_one_in_the_collection(client, digit_hasher, folde
     assert first["uncertainty"] == pytest.approx(exact[row], abs=1e-6)
 
 
-def test_the_nearest_images_by_hamming_distance(client, digit_hasher, folder):
-    codes = digit_hasher.encode(sorted(folder.rglob("*.png")), ids=range(1, 21))
-    answer = search(client, id=4, k=5, ranking="hamming")
+def test_the_nearest_images_by_hamming_distance(shared, digit_hasher, photos):
+    codes = digit_hasher.encode(sorted(photos.rglob("*.png")), ids=range(1, 21))
+    answer = search(shared, id=4, k=5, ranking="hamming")
     expected = HammingIndex().add(codes.plain()).search(codes[3].plain(), 6)
     others = [(d, i) for d, i in zip(expected.distances[0], expected.ids[0], strict=True) if i != 4][:5]
     assert (answer["ranking"], found(answer)) == ("hamming", others)
     assert all(match["hamming"] == match["distance"] for match in answer["matches"])
-    assert '"distance":0.' not in client.get("/api/search?id=4&ranking=hamming").text  # whole numbers
+    assert '"distance":0.' not in shared.get("/api/search?id=4&ranking=hamming").text  # whole numbers
 
 
-def test_the_nearest_images_of_an_upload(client, digit_hasher, folder):
-    codes = digit_hasher.encode(sorted(folder.rglob("*.png")), ids=range(1, 21)).stored()
+def test_the_nearest_images_of_an_upload(shared, digit_hasher, photos):
+    codes = digit_hasher.encode(sorted(photos.rglob("*.png")), ids=range(1, 21)).stored()
     content = picture(seed=5)
     query = digit_hasher.encode(content)  # the exact uncertainty of the upload, against stored levels
-    answer = upload(client, content, k=20)
+    answer = upload(shared, content, k=20)
     assert found(answer) == in_order(expected_distances(query, codes), codes.ids, 20, query)
     assert answer["ranking"] == "soft"
     assert answer["query"]["bits"] == "".join(map(str, query.unpack()[0]))
@@ -114,9 +114,9 @@ def test_the_nearest_images_of_an_upload(client, digit_hasher, folder):
     assert "id" not in answer["query"]
     by_levels = in_order(expected_distances(query.stored(), codes), codes.ids, 20, query.stored())
     assert found(answer) != by_levels
-    assert all(match["distance"] == match["hamming"] for match in upload(client, content, ranking="hamming")["matches"])
+    assert all(match["distance"] == match["hamming"] for match in upload(shared, content, ranking="hamming")["matches"])
     for kind in ("JPEG", "WEBP", "GIF"):
-        assert len(upload(client, picture(kind), headers={"content-type": f"image/{kind.lower()}"})["matches"]) == 10
+        assert len(upload(shared, picture(kind), headers={"content-type": f"image/{kind.lower()}"})["matches"]) == 10
 
 
 def test_the_same_image_comes_first_whatever_its_distance(client, digit_hasher, folder):
@@ -146,10 +146,10 @@ def test_the_same_image_comes_first_whatever_its_distance(client, digit_hasher, 
     assert sum(match["identical"] for match in search(client, id=row + 1, k=30)["matches"]) == 2
 
 
-def test_each_match_says_how_likely_it_shares_a_label(client, digit_hasher):
+def test_each_match_says_how_likely_it_shares_a_label(shared, digit_hasher):
     for ranking in ("soft", "hamming"):
         curve = digit_hasher.calibration.match_by_ranking(1)[ranking]
-        matches = search(client, id=4, k=19, ranking=ranking)["matches"]
+        matches = search(shared, id=4, k=19, ranking=ranking)["matches"]
         assert [match["match"] for match in matches] == pytest.approx(
             curve([match["distance"] for match in matches]), abs=1e-3
         )
@@ -158,20 +158,20 @@ def test_each_match_says_how_likely_it_shares_a_label(client, digit_hasher):
             assert match["likely"] == words
 
 
-def test_what_is_not_likely_enough_is_left_out(client):
-    everything = search(client, id=4, k=19)
+def test_what_is_not_likely_enough_is_left_out(shared):
+    everything = search(shared, id=4, k=19)
     likely = [match["match"] for match in everything["matches"]]
     assert everything["best"] == max(likely)
     assert everything["left_out"] == 0
     middle = sorted(likely)[10]
-    some = search(client, id=4, k=19, at_least=middle)
+    some = search(shared, id=4, k=19, at_least=middle)
     assert some["matches"] == [match for match in everything["matches"] if match["match"] >= middle]
     assert 0 < some["left_out"] == 19 - len(some["matches"])
-    assert search(client, id=4, k=19, at_least=0) == everything
-    none = search(client, id=4, k=7, at_least=1)
+    assert search(shared, id=4, k=19, at_least=0) == everything
+    none = search(shared, id=4, k=7, at_least=1)
     assert (none["matches"], none["left_out"], none["best"]) == ([], 7, everything["best"])
-    assert upload(client, picture(), at_least=1)["matches"] == []
-    assert search(client, id=4, label="nothing", at_least=1) | {"query": 0} == {
+    assert upload(shared, picture(), at_least=1)["matches"] == []
+    assert search(shared, id=4, label="nothing", at_least=1) | {"query": 0} == {
         "query": 0, "ranking": "soft", "matches": [], "left_out": 0, "best": None
     }  # fmt: skip
 
@@ -214,22 +214,22 @@ def test_as_many_sure_bits_as_were_asked_for_are_kept_and_used(digit_hasher, fol
         assert search(client, id=own, k=20)["ranking"] == ("soft" if sure else "hamming")
 
 
-def test_k_radius_and_label_leave_fewer(client):
-    everything = search(client, id=4, k=1000)
+def test_k_radius_and_label_leave_fewer(shared):
+    everything = search(shared, id=4, k=1000)
     assert len(everything["matches"]) == 19
-    assert ids(search(client, id=4, k=2)) == ids(everything)[:2]
+    assert ids(search(shared, id=4, k=2)) == ids(everything)[:2]
     radius = everything["matches"][7]["distance"]
-    near = search(client, id=4, k=1000, radius=radius)
+    near = search(shared, id=4, k=1000, radius=radius)
     assert ids(near) == [match["id"] for match in everything["matches"] if match["distance"] <= radius]
     assert len(ids(near)) < 19
-    by_hamming = search(client, id=4, k=1000, ranking="hamming")["matches"]
-    near = search(client, id=4, k=1000, ranking="hamming", radius=4.5)
+    by_hamming = search(shared, id=4, k=1000, ranking="hamming")["matches"]
+    near = search(shared, id=4, k=1000, ranking="hamming", radius=4.5)
     assert ids(near) == [match["id"] for match in by_hamming if match["hamming"] <= 4]
     assert 0 < len(ids(near)) < 19
-    zeros = search(client, id=4, k=1000, label="zeros")
+    zeros = search(shared, id=4, k=1000, label="zeros")
     assert ids(zeros) == [match["id"] for match in everything["matches"] if match["labels"] == ["zeros"]]
-    assert search(client, id=4, label="cats")["matches"] == []
-    assert ids(upload(client, picture(), label="ones", k=4)) != ids(upload(client, picture(), label="zeros", k=4))
+    assert search(shared, id=4, label="cats")["matches"] == []
+    assert ids(upload(shared, picture(), label="ones", k=4)) != ids(upload(shared, picture(), label="zeros", k=4))
 
 
 @pytest.mark.parametrize(("parameters", "words"), [
@@ -249,8 +249,8 @@ def test_k_radius_and_label_leave_fewer(client):
     ({"id": 1, "at_least": "nan"}, "at_least: "),
     ({"id": 1, "label": "x" * 201}, "label: "),
 ])  # fmt: skip
-def test_wrong_parameters_are_one_sentence(client, parameters, words):
-    error = search(client, 422, **parameters)["error"]
+def test_wrong_parameters_are_one_sentence(shared, parameters, words):
+    error = search(shared, 422, **parameters)["error"]
     assert words in error
     assert "\n" not in error
 
@@ -258,8 +258,8 @@ def test_wrong_parameters_are_one_sentence(client, parameters, words):
 @pytest.mark.parametrize("path", ["nowhere.png", "/etc/passwd", "../state/catalogue.sqlite", "ones/../ones/03.png", "",
                                   "ones", "added/x.png", "ones/03.png\0", "http://127.0.0.1/x.png", "file:///etc/passwd",
                                   "\ufffd"])  # fmt: skip
-def test_a_path_is_compared_and_never_opened(client, path):
-    assert search(client, 404, path=path) == {"error": "there is no such image"}
+def test_a_path_is_compared_and_never_opened(shared, path):
+    assert search(shared, 404, path=path) == {"error": "there is no such image"}
 
 
 def test_an_image_is_added_found_and_deleted(client, folder, tmp_path):
@@ -322,20 +322,20 @@ def test_what_was_changed_is_there_after_a_restart(digit_hasher, folder, tmp_pat
         assert get(client, "/api/about")["images"] == 20
 
 
-def test_lists_of_images(client):
-    everything = get(client, "/api/images", n=100, order="uncertainty")["images"]
+def test_lists_of_images(shared):
+    everything = get(shared, "/api/images", n=100, order="uncertainty")["images"]
     unsure = [image["uncertainty"] for image in everything]
     assert unsure == sorted(unsure, reverse=True)
     assert len(everything) == 20
-    assert get(client, "/api/images", n=5, offset=3, order="uncertainty")["images"] == everything[3:8]
-    assert [image["id"] for image in get(client, "/api/images", n=3, label="zeros")["images"]] == [11, 12, 13]
-    assert len(get(client, "/api/images", order="random", n=5)["images"]) == 5
-    one, two, other = (get(client, "/api/images", order="random", n=5, seed=seed) for seed in (1, 1, 2))
+    assert get(shared, "/api/images", n=5, offset=3, order="uncertainty")["images"] == everything[3:8]
+    assert [image["id"] for image in get(shared, "/api/images", n=3, label="zeros")["images"]] == [11, 12, 13]
+    assert len(get(shared, "/api/images", order="random", n=5)["images"]) == 5
+    one, two, other = (get(shared, "/api/images", order="random", n=5, seed=seed) for seed in (1, 1, 2))
     assert one == two != other
-    assert [image["id"] for image in get(client, "/api/images", id=[7, 3, 99, 7])["images"]] == [7, 3]
-    assert get(client, "/api/images", 422, id=list(range(201)))["error"].startswith("id: ")
-    assert get(client, "/api/images", 422, order="size")["error"].startswith("order: ")
-    assert get(client, "/api/images", 422, n=201)["error"].startswith("n: ")
+    assert [image["id"] for image in get(shared, "/api/images", id=[7, 3, 99, 7])["images"]] == [7, 3]
+    assert get(shared, "/api/images", 422, id=list(range(201)))["error"].startswith("id: ")
+    assert get(shared, "/api/images", 422, order="size")["error"].startswith("order: ")
+    assert get(shared, "/api/images", 422, n=201)["error"].startswith("n: ")
 
 
 def test_images_that_are_the_same_are_grouped_with_the_one_to_keep(client, folder):
@@ -444,10 +444,10 @@ def test_a_browser_asks_again_before_it_shows_what_it_has_kept(client, folder, w
     assert client.get(f"/api/images/1/{what}", headers={"if-none-match": tag}).status_code == 404
 
 
-def test_answers_of_the_api_are_kept_nowhere(client):
+def test_answers_of_the_api_are_kept_nowhere(shared):
     for route in ("/api/about", "/api/images/1", "/api/images", "/api/search?id=1", "/api/nothing", "/metrics"):
-        assert client.get(route).headers["cache-control"] == "no-store"
-    assert client.get("/page/page.css").headers["cache-control"] == "no-cache"
+        assert shared.get(route).headers["cache-control"] == "no-store"
+    assert shared.get("/page/page.css").headers["cache-control"] == "no-cache"
 
 
 def test_an_add_that_is_begun_is_answered_by_what_became_of_it(digit_hasher, folder, tmp_path):
@@ -502,8 +502,8 @@ def test_files_that_became_links_pipes_or_something_else_are_not_shown(client, f
 
 
 @pytest.mark.parametrize("kind", ["multipart/form-data; boundary=x", "text/plain", "application/json"])
-def test_bodies_that_are_no_image_are_told_how(client, kind):
-    assert "--data-binary" in upload(client, picture(), 415, headers={"content-type": kind})["error"]
+def test_bodies_that_are_no_image_are_told_how(shared, kind):
+    assert "--data-binary" in upload(shared, picture(), 415, headers={"content-type": kind})["error"]
 
 
 def test_uploads_have_so_many_bytes_and_pixels(digit_hasher, folder, tmp_path):
@@ -521,14 +521,14 @@ def test_uploads_have_so_many_bytes_and_pixels(digit_hasher, folder, tmp_path):
         assert upload(client, picture(size=(30, 31)), 413, "/api/images")["error"]
 
 
-def test_a_hundred_mutated_uploads_are_refused_and_the_service_goes_on(client):
+def test_a_hundred_mutated_uploads_are_refused_and_the_service_goes_on(shared):
     for name, content in mutants(100, seed=1):
         for path in ("/api/search", "/api/images"):
-            answer = client.post(path, content=content, headers=PNG)
+            answer = shared.post(path, content=content, headers=PNG)
             assert 400 <= answer.status_code < 500, name
             assert answer.json()["error"]
-    assert get(client, "/api/about")["images"] == 20
-    assert len(upload(client, picture())["matches"]) == 10
+    assert get(shared, "/api/about")["images"] == 20
+    assert len(upload(shared, picture())["matches"]) == 10
 
 
 def test_labels_and_names_are_bounded(client):
@@ -569,8 +569,8 @@ def test_an_empty_collection_can_be_filled(digit_hasher, tmp_path):
         assert get(client, "/api/images")["images"] == get(client, "/api/images", order="random")["images"] == []
 
 
-def test_the_description_has_every_route_with_examples(client):
-    description = client.get("/openapi.json").json()
+def test_the_description_has_every_route_with_examples(shared):
+    description = shared.get("/openapi.json").json()
     routes = {(method, path) for path, methods in description["paths"].items() for method in methods}
     assert routes == {
         ("get", "/api/about"), ("get", "/api/map"), ("get", "/api/duplicates"),
@@ -594,33 +594,33 @@ def test_the_description_has_every_route_with_examples(client):
     assert "--data-binary" in description["info"]["description"]
 
 
-def test_the_page_is_made_of_files_of_its_own(client):
-    page = client.get("/")
+def test_the_page_is_made_of_files_of_its_own(shared):
+    page = shared.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     links = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
     assert sorted(set(links)) == ["/icon.svg", "/openapi.json", "/page/main.js", "/page/page.css"]
     assert "style=" not in page.text
     for link in set(links):
-        assert client.get(link).status_code == 200
+        assert shared.get(link).status_code == 200
     scripts, waiting = set(), {"main.js"}
     while waiting:
         name = waiting.pop()
         scripts.add(name)
-        answer = client.get(f"/page/{name}")
+        answer = shared.get(f"/page/{name}")
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
         waiting |= set(re.findall(r'from "\./(\w+\.js)"', answer.text)) - scripts
-    folder = resources.files("dmuh").joinpath("server/page")
-    assert scripts == {file.name for file in folder.iterdir() if file.name.endswith(".js")}  # all are used
-    for text in (client.get(f"/page/{name}").text for name in (*scripts, "page.css")):
+    photos = resources.files("dmuh").joinpath("server/page")
+    assert scripts == {file.name for file in photos.iterdir() if file.name.endswith(".js")}  # all are used
+    for text in (shared.get(f"/page/{name}").text for name in (*scripts, "page.css")):
         assert "//cdn" not in text
         assert "http" not in re.sub(r"//.*", "", text)
 
 
 @pytest.mark.parametrize("method", ["get", "post", "put", "delete", "patch", "options"])
-def test_unknown_routes_are_one_sentence(client, method):
-    answer = getattr(client, method)("/api/nothing")
+def test_unknown_routes_are_one_sentence(shared, method):
+    answer = getattr(shared, method)("/api/nothing")
     assert (answer.status_code, answer.json()) == (404, {"error": "not found"})
-    assert getattr(client, method)("/api/about").status_code == (200 if method == "get" else 405)
+    assert getattr(shared, method)("/api/about").status_code == (200 if method == "get" else 405)
 
 
 def test_a_browser_gets_a_cookie_for_the_token(digit_hasher, folder, tmp_path):
