@@ -54,7 +54,7 @@ def name(request) -> str:
 def run(name, data, tmp_path_factory) -> Run:
     """A run of some seconds, for the tests that look at what was learned."""
     folder = tmp_path_factory.mktemp(name) / "run"
-    return train(config_of(name, bits=16, epochs=12), folder, dataset=data)
+    return train(config_of(name, bits=16, epochs=8), folder, dataset=data)
 
 
 def test_learns_well_above_chance(name, run, data):
