@@ -25,14 +25,32 @@ from dmuh.server.service import Service
 
 @contextmanager
 def client_of(
-    hasher: Hasher, root: Path, folder: Path, engine: str | None = None, sure: int | None = None, **limits
+    hasher: Hasher,
+    root: Path,
+    folder: Path,
+    engine: str | None = None,
+    sure: int | None = None,
+    features=None,
+    **limits,
 ) -> Iterator[TestClient]:
-    """Serve the images of a folder in this process; Milvus searches if an address of it is given."""
+    """Serve the images of a folder in this process; Milvus searches if an address of it is given.
+
+    `features` gives the features of the folder, as `dmuh open` has them.
+    """
     state, own, metrics = StateFolder(folder), Limits(**limits), ServiceMetrics()
     with state.open(hasher) as catalogue:
         add_new(catalogue, root, hasher, sure)
         whole = None if engine is None else MilvusMirror(engine, catalogue)
-        service = Service(hasher, catalogue, root, state.added, most_pixels=own.pixels, metrics=metrics, whole=whole)
+        service = Service(
+            hasher,
+            catalogue,
+            root,
+            state.added,
+            most_pixels=own.pixels,
+            metrics=metrics,
+            whole=whole,
+            features=features,
+        )
         try:
             app = create_app(service, own, metrics)
             with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:

@@ -17,9 +17,14 @@ from PIL import Image
 from serving import client_of, picture
 
 from dmuh import HammingIndex, Hasher
+from dmuh.duplicates import find_groups
+from dmuh.encoder.onnx_export import FrozenPart, to_onnx
+from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import RequestError
+from dmuh.features import FeatureNetwork, folder_features
 from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import UNITS
+from tiny import tiny
 
 PNG = {"content-type": "image/png"}
 
@@ -338,21 +343,66 @@ def test_lists_of_images(shared):
     assert get(shared, "/api/images", 422, n=201)["error"].startswith("n: ")
 
 
+def duplicates(client, /, **parameters):
+    while (answer := get(client, "/api/duplicates", **parameters))["working"]:
+        time.sleep(0.05)
+    return answer
+
+
 def test_images_that_are_the_same_are_grouped_with_the_one_to_keep(client, folder):
-    assert get(client, "/api/duplicates") == {"total": 0, "groups": []}
+    assert duplicates(client) == {"working": False, "by": "identical", "total": 0, "groups": []}
     copies = [upload(client, (folder / "ones" / "03.png").read_bytes(), 201, "/api/images")["id"] for _ in range(2)]
     larger = io.BytesIO()
     Image.open(folder / "zeros" / "01.png").save(larger, "PNG", compress_level=0)
     other = upload(client, larger.getvalue(), 201, "/api/images")["id"]
-    found = get(client, "/api/duplicates")
+    found = duplicates(client)
     groups = [[image["id"] for image in group["images"]] for group in found["groups"]]
-    assert (found["total"], groups) == (2, [[4, *copies], [12, other]])
+    assert (found["total"], groups) == (2, [[4, *copies], [other, 12]])
     assert [(group["best"], group["reason"]) for group in found["groups"]] == [
         (4, "first of equal files"), (other, "the largest file")
     ]  # fmt: skip
-    assert get(client, "/api/duplicates", n=1, offset=1)["groups"] == found["groups"][1:]
+    assert [group["kinds"] for group in found["groups"]] == [["best", "identical", "identical"], ["best", "identical"]]
+    assert duplicates(client, n=1, offset=1)["groups"] == found["groups"][1:]
     client.delete(f"/api/images/{other}")
-    assert get(client, "/api/duplicates")["total"] == 1
+    assert duplicates(client)["total"] == 1
+    client.delete("/api/images/4")  # the best of three
+    (group,) = duplicates(client)["groups"]
+    assert ([image["id"] for image in group["images"]], group["best"]) == (copies, copies[0])
+
+
+@pytest.fixture(scope="module")
+def feature_network() -> FeatureNetwork:
+    lower = tiny(freeze="all")
+    content = to_onnx(FrozenPart(lower))
+    return FeatureNetwork("tiny", 8, lower.backbone.preprocess, lambda: OnnxNetwork(content))
+
+
+def test_by_features_near_duplicates_are_grouped_too(digit_hasher, tmp_path, feature_network):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for n in range(6):
+        Image.fromarray(np.random.default_rng(n).integers(0, 256, (9, 12, 3), np.uint8)).resize(
+            (240, 180), Image.Resampling.BICUBIC
+        ).save(folder / f"{n}.png")
+    Image.open(folder / "2.png").resize((120, 90)).save(folder / "smaller.jpg")
+    shutil.copy(folder / "4.png", folder / "again.png")
+
+    def features():
+        return folder_features(folder, keep_in=tmp_path / "kept", network=feature_network)
+
+    with client_of(digit_hasher, folder, tmp_path / "state", features=features) as client:
+        answer = duplicates(client)
+        assert answer["by"] == "features"
+        expected = find_groups(features())
+        assert [[image["path"] for image in group["images"]] for group in answer["groups"]] == [
+            [str(member.path) for member in group.members] for group in expected
+        ]
+        assert [group["kinds"] for group in answer["groups"]] == [
+            [member.kind for member in group.members] for group in expected
+        ]
+        assert [group["reason"] for group in answer["groups"]] == [group.reason for group in expected]
+        assert "near" in {kind for group in answer["groups"] for kind in group["kinds"]}
+        assert all(group["best"] == group["images"][0]["id"] for group in answer["groups"])
 
 
 def test_labels_that_are_probably_wrong_are_listed_decided_on_and_taken_back(digit_hasher, folder, tmp_path):

@@ -116,7 +116,7 @@ def test_duplicates_are_shown_in_groups_and_the_others_removed_and_brought_back(
     with Server(model, "--images", folder, "--state", tmp_path / "state") as server, watched(browser, server) as page:
         page.goto(f"{server.address}/#/duplicates")
         expect(page, ".group").to_have_count(2)
-        expect(page, "#status").to_have_text("2 images are there more than once.")
+        expect(page, "#status").to_contain_text("2 images are there more than once.")
         groups = api(server, "/api/duplicates")["groups"]
         assert [len(group["images"]) for group in groups] == [3, 2]
         assert texts(page, ".photo.best .fact") == ["keep: first of equal files"] * 2
@@ -124,7 +124,7 @@ def test_duplicates_are_shown_in_groups_and_the_others_removed_and_brought_back(
         expect(page, "#selected").to_have_text("3 images selected")
         page.click("#delete")
         expect(page, ".group").to_have_count(0)
-        assert api(server, "/api/duplicates") == {"total": 0, "groups": []}
+        assert api(server, "/api/duplicates")["total"] == 0
         assert len(list(folder.rglob("*.png"))) == 23
         page.click("#undo")
         expect(page, ".group").to_have_count(2)

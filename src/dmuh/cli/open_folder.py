@@ -77,6 +77,7 @@ def _service(
             most_pixels=limits.pixels,
             metrics=metrics,
             by_class=None if opened.by_class is None else ClassCodes(*opened.by_class),
+            features=opened.features,
         )
         with closing(service):
             yield service

@@ -7,15 +7,15 @@ class/   the same by class, where the folder's folders are classes
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dmuh.catalogue import Catalogue, StateFolder, folder_entry, remove_outdated
 from dmuh.encoder import Hasher
 from dmuh.errors import RunError
-from dmuh.features import FeatureNetwork, imagenet_network
+from dmuh.features import FeatureNetwork, FolderFeatures, imagenet_network
 from dmuh.files import locked
 from dmuh.images import Reading, folder_images
 from dmuh.opening.by_class import class_codes
@@ -33,6 +33,7 @@ class Opened:
     """What is served of a folder: its catalogue, the model of its codes, and where the files are.
 
     by_class  the model and the catalogue of its codes by class, where its folders are classes
+    features  gives the features of its images
     """
 
     root: Path
@@ -40,6 +41,7 @@ class Opened:
     catalogue: Catalogue
     added: Path
     by_class: tuple[Hasher, Catalogue] | None
+    features: Callable[[], FolderFeatures]
 
 
 @contextmanager
@@ -73,7 +75,8 @@ def open_folder(
         with kept.open(model.hasher, of_any_model=True) as catalogue:
             model = _brought_up_to_date(folder, catalogue, model, by_look)
             with class_codes(folder, catalogue, by_class) as classes:
-                yield Opened(root, model.hasher, catalogue, kept.added, classes)
+                quiet = replace(folder, reading=Reading(on_bad_image="skip"))
+                yield Opened(root, model.hasher, catalogue, kept.added, classes, quiet.features)
 
 
 def _brought_up_to_date(folder: KeptFolder, catalogue: Catalogue, model: CodeModel, fit: Fit) -> CodeModel:

@@ -4,7 +4,8 @@ service.py         Service: everything that can be done with the catalogue and i
 searcher.py        Searcher: the search indexes over the catalogue
 stored_codes.py    StoredCodes: the codes of its rows, as queries
 milvus_mirror.py   MilvusMirror: the same codes in Milvus, where that searches
-duplicates.py      groups of images that are the same
+duplicates.py      Duplicates: groups of images that are the same or nearly so
+finding.py         Finding: what is looked for among all images, in a thread of its own
 label_review.py    LabelReview: images whose labels are probably wrong, and what a person says of them
 json_answers.py    answers as JSON text
 batcher.py         Batcher: items of concurrent requests worked on together

@@ -5,12 +5,13 @@ import io
 import json
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from dmuh.catalogue import Catalogue, Decision, Row
-from dmuh.errors import DataError, InputError, RequestError
+from dmuh.errors import DmuhError, RequestError
+from dmuh.features import FolderFeatures
 from dmuh.review import Suspect, of_catalogue, suspects_of
+from dmuh.server.finding import Finding
 from dmuh.server.json_answers import shown_path
 
 log = logging.getLogger(__name__)
@@ -20,28 +21,23 @@ COLUMNS = ("path", "labels", "suggested", "probability", "in_words", "decision")
 
 
 class LabelReview:
-    """Suspects of a catalogue, found when they are first asked for, and again when there are new images."""
+    """Suspects of a catalogue, judged by features where `features` gives those of its folder, else by codes."""
 
-    def __init__(self, catalogue: Catalogue, root: Path) -> None:
+    def __init__(self, catalogue: Catalogue, root: Path, features: Callable[[], FolderFeatures] | None) -> None:
         self._catalogue = catalogue
         self._root = root
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dmuh-review")
-        self._finding: Future[list[Suspect]] | None = None
-        self._judged: frozenset[int] = frozenset()  # ids of the images among which suspects were looked for
+        self._features = features
+        self._finding = Finding("review", catalogue, self._find)
 
     def close(self) -> None:
-        """End the thread, when it has finished what it began."""
-        self._thread.shutdown(cancel_futures=True)
+        """End the thread."""
+        self._finding.close()
 
     def suspects(self) -> tuple[list[Suspect], bool]:
         """Return the suspects that are found, the most probable first, and whether they are still looked for."""
-        ids = frozenset(self._catalogue.ids().tolist())
-        if self._finding is None or (self._finding.done() and not ids <= self._judged):
-            self._judged = ids
-            self._finding = self._thread.submit(self._find)
-        if not self._finding.done():
-            return [], True
-        return [suspect for suspect in self._finding.result() if suspect.id in ids], False
+        found, working = self._finding.found()
+        there = set(self._catalogue.ids().tolist())
+        return [suspect for suspect in found if suspect.id in there], working
 
     def page(self, n: int, offset: int, decided: bool, as_json: Callable[[Row], str]) -> str:
         """Return a part of the suspects as JSON: those on which nothing was decided yet, or the others."""
@@ -92,8 +88,9 @@ class LabelReview:
 
     def _find(self) -> list[Suspect]:
         try:
-            return suspects_of(of_catalogue(self._catalogue, self._root), at_least=_AT_LEAST)
-        except (DataError, InputError) as error:  # too few images, or labels
+            features = None if self._features is None else self._features()
+            return suspects_of(of_catalogue(self._catalogue, self._root, features), at_least=_AT_LEAST)
+        except DmuhError as error:  # too few images, or labels
             log.info("no labels are looked at: %s", error)
             return []
 

@@ -18,11 +18,12 @@ from dmuh.catalogue.writer import Addition, Change, Deletion, Restoration, Write
 from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.encoder import Hasher
 from dmuh.errors import RequestError
+from dmuh.features import FolderFeatures
 from dmuh.images import Pixels
 from dmuh.index import Searchable
 from dmuh.server.batcher import Batcher
 from dmuh.server.class_codes import ClassCodes
-from dmuh.server.duplicates import duplicates_page
+from dmuh.server.duplicates import Duplicates
 from dmuh.server.images.decoders import Decoders
 from dmuh.server.images.files import ImageFile, ImageFiles, is_known
 from dmuh.server.json_answers import CodeWriter, map_json
@@ -37,7 +38,10 @@ _SAMPLED = 1024  # images of which the distribution of uncertainty is taken
 
 
 class Service:
-    """A catalogue that is searched and changed, the model that made its codes, and the files of its images."""
+    """A catalogue that is searched and changed, the model that made its codes, and the files of its images.
+
+    `features` gives the features of its folder, by which near duplicates and wrong labels are told, where there are.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Service:
         metrics: ServiceMetrics,
         whole: Searchable | None = None,
         by_class: ClassCodes | None = None,
+        features: Callable[[], FolderFeatures] | None = None,
     ) -> None:
         self._model = hasher.about
         self._sure = catalogue.sure or 0
@@ -60,8 +65,8 @@ class Service:
         self._summary: dict[str, Any] | None = None
         self._changes = 0
         self._map = CollectionMap(catalogue)
-        self._review = LabelReview(catalogue, root)
-        self._folders = (root, added)
+        self._review = LabelReview(catalogue, root, features)
+        self._duplicates = Duplicates(catalogue, (root, added), features)
         self._searcher = Searcher(catalogue, whole, self._match)
         self._writer = CodeWriter(catalogue.n_bits, catalogue.worth)
         self._changer = Writer(catalogue, added, self._update)
@@ -92,6 +97,7 @@ class Service:
         """End the threads and the processes."""
         self._map.close()
         self._review.close()
+        self._duplicates.close()
         self._decoders.close()
         self._files.close()
         for worker in (self._encoding, self._encoding_class, self._writing, self._searching):
@@ -171,8 +177,8 @@ class Service:
         )
 
     async def duplicates(self, n: int, offset: int) -> str:
-        """Return groups of images that are the same as JSON, the largest groups first."""
-        return await self._read(lambda: duplicates_page(self._catalogue, self._folders, n, offset, self._json))
+        """Return groups of images that are the same, or nearly so, as JSON."""
+        return await self._read(lambda: self._duplicates.page(n, offset, self._json))
 
     async def suspects(self, n: int, offset: int, decided: bool) -> str:
         """Return images whose labels are probably wrong as JSON: those to be decided on, or those that are decided."""

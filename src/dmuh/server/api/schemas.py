@@ -195,16 +195,24 @@ class Map(BaseModel):
 
 
 class DuplicateGroup(BaseModel):
-    """Images that are the same."""
+    """Images that are the same, or nearly so."""
 
     images: list[Image]
+    kinds: list[str] = Field(
+        description="What each is to the best: best, identical, same file, same pixels or near.",
+        examples=[["best", "near"]],
+    )
     best: int = Field(description="Id of the one to keep.", examples=[17])
     reason: str = Field(description="Why that one.", examples=["the largest file"])
 
 
 class Duplicates(BaseModel):
-    """Groups of images that are the same, the largest first."""
+    """Groups of images that are the same, or nearly so."""
 
+    working: bool = Field(description="Whether they are still looked for: ask again in a second.", examples=[False])
+    by: str = Field(
+        description="features, by which near duplicates are found too (dmuh open), or identical.", examples=["features"]
+    )
     total: int = Field(description="How many groups there are.", examples=[1])
     groups: list[DuplicateGroup]
 

@@ -5,6 +5,7 @@ import { thumbnail } from "./api.js";
 const SIDE = 1000; // of the map
 const FEW = 160; // points in sight that are shown as pictures
 const CELL = 68; // pixels between pictures at least
+const SMALL = 19; // half the side of a picture of a group, above its middle
 const NEAR = 14; // pixels between a click and its point at most
 
 export class Plane {
@@ -88,16 +89,16 @@ export class Plane {
     }
     pen.globalAlpha = 1;
     const middle = new Set(points.middle); // each group shows one picture, until there is room for all
-    this.#drawPictures(pen, visible.length <= FEW ? visible : visible.filter(([i]) => middle.has(i)));
+    if (visible.length <= FEW) this.#drawPictures(pen, visible, CELL / 2 - 4);
+    else this.#drawPictures(pen, visible.filter(([i]) => middle.has(i)).map(([i, px, py]) => [i, px, py - SMALL - 14]), SMALL);
     this.visible = visible.length;
     this.#drawArea(pen);
   }
 
-  #drawPictures(pen, visible) {
+  #drawPictures(pen, visible, half) {
     const taken = [];
-    const half = CELL / 2 - 4;
     for (const [i, px, py] of visible) {
-      if (taken.some(([tx, ty]) => Math.abs(tx - px) < CELL && Math.abs(ty - py) < CELL)) continue;
+      if (taken.some(([tx, ty]) => Math.abs(tx - px) < 2 * half + 8 && Math.abs(ty - py) < 2 * half + 8)) continue;
       taken.push([px, py]);
       const id = this.points.ids[i];
       let image = this.pictures.get(id);
