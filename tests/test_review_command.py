@@ -139,6 +139,8 @@ def test_what_cannot_be_done_is_one_sentence(mistaken, photos, tmp_path):
     assert "--by is for an index, got 'codes'" in refused(*vectors, "--by", "codes")
     assert "is none" in refused(*vectors, "--data", tmp_path)
     assert "does not exist" in refused("review", tmp_path / "nothing")
+    said = refused("review", photos, "--label-column", "kind")
+    assert f"--label-column is for a CSV list, but {photos} is a folder" in said
     assert "has no labels that could be wrong" in refused("review", photos, "--dataset", "images")
     assert not (tmp_path / "new.csv").exists()
 
@@ -266,6 +268,15 @@ def test_a_list_comes_back_with_what_was_decided(tmp_path):
     assert [row["labels"] for row in rows_of(tmp_path / "labels.csv")] == ["sea", "dog;moon", "", "sea"]
     with pytest.raises(DataError, match="exists already: nothing is replaced"):
         write_suspects(file, [])
+
+
+def test_a_list_of_the_page_names_images_from_their_folder_on(tmp_path):
+    images = labelled(["/photos/ones/1.png", "/photos/zeros/1.png"], [["cat"], ["dog"]])
+    (tmp_path / "list.csv").write_text("path,decision\nones/1.png,skip\n")
+    assert read_decisions(tmp_path / "list.csv", images) == {"/photos/ones/1.png": Decision("skip", ("cat",))}
+    (tmp_path / "list.csv").write_text("path,decision\n1.png,skip\n")
+    with pytest.raises(DataError, match=r"line 2: 1\.png is no image"):
+        read_decisions(tmp_path / "list.csv", images)
 
 
 def test_a_corrected_list_is_a_data_set(folder, network, tmp_path):

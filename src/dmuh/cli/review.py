@@ -1,5 +1,6 @@
 """dmuh review."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +81,7 @@ def review(
 
     Write accept, skip or the right labels (with semicolons between them) into the last column of the list, then:
 
-    dmuh review photos --apply suspects.csv --out labels.csv, which dmuh train --dataset csv takes
+    dmuh review photos --apply suspects.csv --out corrected.csv, which dmuh train --dataset csv takes
     """
     if apply is not None and out is None:
         raise ConfigError("--apply writes the corrected list: say where by --out FILE")
@@ -114,6 +115,9 @@ def _labelled(
         raise ConfigError(f"--by {what}, got {by!r}")
     if data is not None and not is_run:
         raise ConfigError(f"--data says where the images of a run are, but {source} is none")
+    of_a_list = [key for key in dataset.given() if key not in ("dataset", "on_bad_image")]
+    if of_a_list and dataset.dataset is None and source.is_dir():
+        raise ConfigError(f"--{of_a_list[0].replace('_', '-')} is for a CSV list, but {source} is a folder")
     if is_index:
         return of_index(Collection(source), reading, by)
     if is_run:
@@ -201,7 +205,7 @@ def _row(suspect: "Suspect") -> dict[str, str]:
     from dmuh.catalogue.paths import displayed
 
     return {
-        "image": displayed(suspect.path),
+        "image": displayed(suspect.path.removeprefix(f"{Path.cwd()}{os.sep}")),
         "label": ";".join(suspect.labels) or "none",
         "suggested": ";".join(suspect.suggested) or "none",
         "probability": f"{suspect.probability:.2f}",

@@ -172,11 +172,14 @@ def _shown(path: str, file: Path) -> str:
 
 
 def _path(shown: str, file: Path, known: Mapping[str, object]) -> str | None:
-    """Return which of the known paths a list means, or None."""
+    """Return which of the known paths a list means, or None: from its own folder on, else the one that ends so."""
     for name in (shown, named(shown)):
         for path in (name, os.path.normpath(file.parent.absolute() / name)):
             if path in known:
                 return path
+        ending = [path for path in known if path.endswith(f"{os.sep}{name}")]  # as the page names its images
+        if len(ending) == 1:
+            return ending[0]
     return None
 
 
