@@ -101,3 +101,21 @@ def test_a_folder_is_cleaned_and_all_is_taken_back(album, tmp_path):
     assert (tmp_path / "d.html").exists()
     assert (tmp_path / "d.csv").exists()
     assert "--against must be another folder" in refused("duplicates", album, "--against", album, "--state", state)
+
+
+@pytest.mark.long
+def test_a_training_warns_of_queries_that_are_near_training_images(tmp_path):
+    for n in range(20):
+        folder = tmp_path / "photos" / ("a" if n % 2 else "b")
+        folder.mkdir(parents=True, exist_ok=True)
+        scene(n).save(folder / f"{n}.png")
+        scene(n).resize((120, 90)).save(folder / f"{n}-small.jpg", quality=85)
+    common = ["--backbone", "efficientnet-lite0", "--epochs", 1, "--bits", 16, "--query", 0.2, "--dataset", "folder"]
+    said = dmuh("train", "--data", tmp_path / "photos", "--out", tmp_path / "run", "--json", *common)
+    assert json.loads(said.stdout)["near_leaks"] > 0
+    (line,) = [line for line in said.stderr.splitlines() if "near duplicates of training images" in line]
+    assert f"dmuh duplicates {tmp_path / 'photos'} lists such images" in line
+    for file in (tmp_path / "photos").rglob("*-small.jpg"):
+        file.unlink()
+    said = dmuh("train", "--data", tmp_path / "photos", "--out", tmp_path / "run2", "--json", *common)
+    assert "near_leaks" not in json.loads(said.stdout)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dmuh.duplicates import AT_LEAST, Looks, compare, find_groups, find_matches, kernels, plain
+from dmuh.duplicates import AT_LEAST, Looks, compare, find_groups, find_matches, kernels, near_features, plain
 from dmuh.duplicates.about import About, about_file, same_pixels, sharpness
 from dmuh.duplicates.codes import feature_words, picture_words
 from dmuh.duplicates.groups import Edges, make_groups
@@ -226,3 +226,16 @@ def test_images_that_are_in_another_folder_too(album, tmp_path):
     ]
     assert found[0].likeness == 1 > found[1].likeness >= AT_LEAST
     assert len(find_matches(features_of(album), features_of(other), at_least=0.9999)) == 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_near_features_are_those_of_all_pairs(compiled):
+    rng = np.random.default_rng(0)
+    left = rng.standard_normal((300, 40)).astype(np.float32)
+    right = np.concatenate([left[::3] + 0.2 * rng.standard_normal((100, 40)), rng.standard_normal((50, 40))])
+    left, right = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (left, right.astype(np.float32)))
+    pairs, cosine = near_features(left, right, 0.9, compiled=compiled)
+    expected = np.argwhere(left @ right.T >= 0.9)
+    np.testing.assert_array_equal(pairs, expected)
+    assert len(pairs) > 50
+    np.testing.assert_allclose(cosine, (left @ right.T)[tuple(expected.T)], atol=1e-5)

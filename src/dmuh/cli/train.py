@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dmuh.cli import console
-from dmuh.cli.console import say, say_json
+from dmuh.cli.console import say, say_json, warn
 from dmuh.cli.evaluate import measure_run, say_soft
 from dmuh.cli.options import SET_HELP, DatasetOptions, Json, OptionGroup, flag, with_groups
 from dmuh.cli.stopping import AGAIN, stoppable
@@ -147,12 +147,18 @@ def train(
 
 def _finish(settings: "Config", run: "Run", images: "Dataset", seconds: float, measure: bool, as_json: bool) -> None:
     """Measure a trained run, if that is wanted and there are labels, and say what came of it."""
+    from dmuh.trainer.leaks import find_near_leak
+
     last = run.metrics()[-1]
     result: dict[str, Any] = {"run": str(run.path), "seconds": round(seconds, 1)}
     result |= {key: last[key] for key in ("loss", "train_map", "validation_map") if key in last}
     if measure and images.classes:
         measured = measure_run(run, images)
         result |= {"map": measured.metrics.map, "soft": measured.soft}
+        leak = find_near_leak(run, images)
+        if leak is not None:
+            result["near_leaks"] = leak.n
+            warn(leak.sentence(settings.data.data))
     if as_json:
         say_json(result)
         return

@@ -12,7 +12,7 @@ moving.py    moving duplicates away, by a journal that takes them back
 from dmuh.duplicates.finding import Match, find_groups, find_matches
 from dmuh.duplicates.groups import Group, Member, in_bytes
 from dmuh.duplicates.moving import Move, Moved, move, plan_moves, undo
-from dmuh.duplicates.pairs import AT_LEAST, Compared, Looks, compare
+from dmuh.duplicates.pairs import AT_LEAST, Compared, Looks, compare, confirm, near_features
 
 __all__ = [
     "AT_LEAST",
@@ -24,10 +24,12 @@ __all__ = [
     "Move",
     "Moved",
     "compare",
+    "confirm",
     "find_groups",
     "find_matches",
     "in_bytes",
     "move",
+    "near_features",
     "plan_moves",
     "undo",
 ]

@@ -79,40 +79,83 @@ def compare(
     """
     right = looks if others is None else others
     near = _near_pairs(looks, right, others is None, count, compiled)
-    cosine = _cosines(looks, right, near, compiled)
-    return Compared(near, cosine, _alignments(looks, right, near, compiled))
+    cosine = _cosines(looks.vectors, right.vectors, near, compiled)
+    return Compared(near, cosine, _alignments(looks.greys, right.greys, near, compiled))
+
+
+def confirm(
+    left: NDArray[np.uint8], right: NDArray[np.uint8], pairs: NDArray[np.int64], cosine: NDArray[np.float32]
+) -> Compared:
+    """Return pairs (m, 2) of pictures (a, 32, 32) and (b, 32, 32), the cosine of whose features is known, compared."""
+    return Compared(pairs, cosine, _alignments(left, right, pairs, None))
+
+
+def near_features(
+    left: NDArray[np.float32],
+    right: NDArray[np.float32],
+    least: float = LEAST_COSINE,
+    *,
+    compiled: bool | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the pairs (m, 2) of rows of left (a, d) and right (b, d) whose cosine (m,) is at least so much."""
+    words, radius = _feature_words(left, right), FEATURE_RADIUS
+    use_kernels = _worth(4 * len(left) * len(right), compiled)
+
+    def near(first: int, last: int) -> NDArray[np.int64]:
+        wide = _near_codes(*words, radius, -1, first, last, use_kernels)
+        return wide[_cosines(left, right, wide, use_kernels) >= least]
+
+    pairs = _by_blocks(len(left), near, lambda _: None)
+    return pairs, _cosines(left, right, pairs, use_kernels)
 
 
 def _near_pairs(
     left: Looks, right: Looks, same: bool, count: Counting, compiled: bool | None
 ) -> NDArray[np.int64]:  # fmt: skip
     """Return the candidates (m, 2), in order."""
-    mean = np.asarray(right.vectors.mean(axis=0, dtype=np.float64), np.float32)
-    by_features = feature_words(left.vectors, mean)[None], feature_words(right.vectors, mean), FEATURE_RADIUS
+    by_features = *_feature_words(left.vectors, right.vectors), FEATURE_RADIUS
     by_pictures = picture_words(left.greys), picture_words(right.greys)[0], PICTURE_RADIUS
-    work = 12 * len(left) * len(right)  # words that are compared
-    use_kernels = work > _PLAIN_CODES if compiled is None else compiled
+    use_kernels = _worth(12 * len(left) * len(right), compiled)
     offset = 1 if same else -1
-    found: dict[int, NDArray[np.int64]] = {}
 
-    def near(block: int) -> NDArray[np.int64]:
-        rows = block * _ROWS, min((block + 1) * _ROWS, len(left))
-        wide = _near_codes(*by_features, offset, *rows, use_kernels)
-        alike = wide[_cosines(left, right, wide, use_kernels) >= LEAST_COSINE]
-        both = np.concatenate([alike, _near_codes(*by_pictures, offset, *rows, use_kernels)])
+    def near(first: int, last: int) -> NDArray[np.int64]:
+        wide = _near_codes(*by_features, offset, first, last, use_kernels)
+        alike = wide[_cosines(left.vectors, right.vectors, wide, use_kernels) >= LEAST_COSINE]
+        both = np.concatenate([alike, _near_codes(*by_pictures, offset, first, last, use_kernels)])
         return np.unique(both, axis=0)
 
-    n_blocks = -(-len(left) // _ROWS)
     with count("comparing images", len(left)) as advance:
-        _share(near, n_blocks, found, lambda: advance(min(_ROWS, len(left))))
-    return np.concatenate([np.empty((0, 2), np.int64), *(found[block] for block in range(n_blocks))])
+        return _by_blocks(len(left), near, advance)
+
+
+def _feature_words(
+    left: NDArray[np.float32], right: NDArray[np.float32]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:  # fmt: skip
+    mean = np.asarray(right.mean(axis=0, dtype=np.float64), np.float32)
+    words = feature_words(right, mean)
+    return (words if left is right else feature_words(left, mean))[None], words
+
+
+def _worth(words: int, compiled: bool | None) -> bool:
+    """Return whether kernels compare so many words."""
+    return words > _PLAIN_CODES if compiled is None else compiled
+
+
+def _by_blocks(
+    n: int, work: Callable[[int, int], NDArray[np.int64]], advance: Callable[[int], None]
+) -> NDArray[np.int64]:
+    """Return what work(first, last) gives for blocks of n rows, in their order."""
+    found: dict[int, NDArray[np.int64]] = {}
+    blocks = [(first, min(first + _ROWS, n)) for first in range(0, n, _ROWS)]
+    _share(lambda block: work(*blocks[block]), len(blocks), found, lambda block: advance(int(np.ptp(blocks[block]))))
+    return np.concatenate([np.empty((0, 2), np.int64), *(found[block] for block in range(len(blocks)))])
 
 
 def _share(
     work: Callable[[int], NDArray[np.int64]],
     n_blocks: int,
     found: dict[int, NDArray[np.int64]],
-    advance: Callable[[], None],
+    advance: Callable[[int], None],
 ) -> None:
     """Have the cores work on blocks, each on whichever is next; an error or Ctrl-C in one ends all."""
     left, lock, stopped = iter(range(n_blocks)), threading.Lock(), threading.Event()
@@ -127,7 +170,7 @@ def _share(
                     return
                 found[block] = work(block)
                 with lock:
-                    advance()
+                    advance(block)
         except BaseException:
             stopped.set()
             raise
@@ -148,19 +191,21 @@ def _near_codes(
 
 
 def _cosines(
-    left: Looks, right: Looks, pairs: NDArray[np.int64], compiled: bool | None
-) -> NDArray[np.float32]:  # fmt: skip
+    left: NDArray[np.float32], right: NDArray[np.float32], pairs: NDArray[np.int64], compiled: bool | None
+) -> NDArray[np.float32]:
     if not (len(pairs) > _PLAIN_PAIRS if compiled is None else compiled):
-        return plain.cosines(left.vectors, right.vectors, pairs)
+        return plain.cosines(left, right, pairs)
     from dmuh.duplicates import kernels
 
     result = np.empty(len(pairs), np.float32)
-    kernels.cosines(left.vectors, right.vectors, pairs, result)
+    kernels.cosines(left, right, pairs, result)
     return result
 
 
-def _alignments(left: Looks, right: Looks, pairs: NDArray[np.int64], compiled: bool | None) -> NDArray[np.float32]:
-    pictures = left.greys.astype(np.float32), right.greys.astype(np.float32)
+def _alignments(
+    left: NDArray[np.uint8], right: NDArray[np.uint8], pairs: NDArray[np.int64], compiled: bool | None
+) -> NDArray[np.float32]:
+    pictures = left.astype(np.float32), right.astype(np.float32)
     floor = _FLAT * CELLS
     if not (len(pairs) > _PLAIN_PAIRS if compiled is None else compiled):
         return plain.alignments(*pictures, pairs, floor)
