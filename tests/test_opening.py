@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from dmuh.catalogue import Entry
 from dmuh.encoder.onnx_export import FrozenPart, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import DataError, RunError
-from dmuh.features import FeatureNetwork
+from dmuh.features import FeatureNetwork, folder_features
 from dmuh.images import Reading
 from dmuh.index import HammingIndex
 from dmuh.opening import open_folder
@@ -300,18 +301,65 @@ def test_a_folder_that_cannot_be_opened_is_one_sentence(tmp_path):
     assert "among the images" in sentence
 
 
+def test_options_reach_where_they_count(folder, tmp_path, monkeypatch):
+    seen = []
+
+    def opened(root, state, reading):
+        seen.append((root, state, reading.workers, reading.on_bad_image))
+        raise DataError("enough")
+
+    monkeypatch.setattr("dmuh.opening.open_folder", opened)
+    assert "enough" in refused("open", folder, "--port", 0, "--state", tmp_path / "state", "--workers", 3)
+    assert "enough" in refused("open", folder, "--port", 0)
+    assert seen == [(folder, tmp_path / "state", 3, "skip"), (folder, None, None, "skip")]
+
+
 @pytest.mark.long
 def test_open_as_a_process(photos, tmp_path):
     root = shutil.copytree(photos, tmp_path / "photos")
     (root / "notes.txt").touch()
-    for expected in ("codes are fitted to the 20 images", ""):
-        program = "import sys; from dmuh.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
-        command = [sys.executable, "-c", program, "open", root, "--port", "0", "--workers", "0"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    shown, browser = tmp_path / "shown", tmp_path / "browser"
+    browser.write_text(f"#!/bin/sh\necho $1 > {shown}\n")
+    browser.chmod(0o755)
+    program = "import sys; from dmuh.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    for expected, options in (("codes are fitted to the look of 20 images", ["--browser"]), ("", [])):
+        shown.unlink(missing_ok=True)
+        command = [sys.executable, "-c", program, "open", root, "--port", "0", "--workers", "0", *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=os.environ | {"BROWSER": str(browser)})  # fmt: skip
         line = process.stdout.readline()
+        while options and not (shown.exists() and shown.read_text()):
+            time.sleep(0.1)
         process.terminate()
         out, said = process.communicate()
         assert line.startswith("serving 20 images at http://127.0.0.1:"), said
         assert expected in said
         assert "1 file ignored: .txt" in said
         assert out == f"{bool(expected)}\n"
+        assert (shown.read_text().strip() if options else "") == (line.split()[4] if options else "")
+        assert shown.exists() == bool(options)
+
+
+@pytest.mark.long
+def test_an_opening_that_is_killed_goes_on_from_the_last_part(tmp_path):
+    fill(tmp_path / "photos", 0, 40)
+    program = "import dmuh.features.folder as f, sys; f._PART = 2; from dmuh.cli import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", program, "open", tmp_path / "photos", "--port", "0"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    parts = tmp_path / "photos" / ".dmuh" / "features"
+    while len(list(parts.glob("part-*"))) < 3:
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    n_kept = 2 * len(list(parts.glob("part-*")))
+    computed = []
+
+    @contextmanager
+    def count(what, total):
+        computed.append(total)
+        yield lambda _: None
+
+    found = folder_features(tmp_path / "photos", reading=Reading(on_bad_image="skip", progress=count))
+    assert len(found) == 40
+    assert sum(computed) == 40 - min(n_kept, 40)
