@@ -91,8 +91,8 @@ def decoded(preprocess: Preprocess, contents: Sequence[bytes], most_pixels: int 
 class Server:
     """A service as a process of its own."""
 
-    def __init__(self, *arguments: object) -> None:
-        command = [sys.executable, "-m", "dmuh.cli", "serve", *map(str, arguments), "--port", "0"]
+    def __init__(self, *arguments: object, by: str = "serve") -> None:
+        command = [sys.executable, "-m", "dmuh.cli", by, *map(str, arguments), "--port", "0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.line = self.process.stdout.readline()
         assert " at http" in self.line, self.process.communicate()[1]

@@ -31,7 +31,7 @@ def class_codes(folder: KeptFolder, look: Catalogue, fit: Fit) -> Iterator[tuple
         return
     model = CodeModel.load(folder.state / _NAME)
     if model is None or not _still_fits(model, look, labels):
-        model = _fitted(folder, look, fit)
+        model = folder.fitted(_NAME, fit, folder.listed(look))
     with Catalogue(folder.state / _NAME / "catalogue.sqlite", model.hasher.n_bits) as catalogue:
         _follow(catalogue, look, folder, model)
         yield model.hasher, catalogue
@@ -43,11 +43,6 @@ def _still_fits(model: CodeModel, look: Catalogue, labels: Counter[str]) -> bool
     classes = {label for label, count in labels.items() if are_classes({label: count, "": count})}
     n_new = max(0, len(look) - int(model.hasher.about["images"]))
     return classes <= known and n_new <= len(look) / 2
-
-
-def _fitted(folder: KeptFolder, look: Catalogue, fit: Fit) -> CodeModel:
-    listed = look.files()
-    return folder.fitted(_NAME, fit, [image for image in folder.images if str(image.path) in listed])
 
 
 def _follow(catalogue: Catalogue, look: Catalogue, folder: KeptFolder, model: CodeModel) -> None:

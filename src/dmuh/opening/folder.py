@@ -34,6 +34,11 @@ class KeptFolder:
             self.root, keep_in=self.state, reading=self.reading, network=self.network, images=self.images, wanted=wanted
         )
 
+    def listed(self, catalogue: Catalogue) -> list[FolderImage]:
+        """Return the images that a catalogue lists."""
+        known = catalogue.files()
+        return [image for image in self.images if str(image.path) in known]
+
     def fitted(self, name: str, fit: Fit, wanted: Sequence[FolderImage] | None = None) -> CodeModel:
         """Fit codes to the images as they are, and keep their model in a folder of this name."""
         features = self.features(wanted)
