@@ -1,32 +1,51 @@
 """Finding: what is looked for among all images of a catalogue, in a thread of its own."""
 
+import logging
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from dmuh.catalogue import Catalogue
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
 class Finding(Generic[T]):
-    """Calls `find` when its result is first asked for, and again when there are new images."""
+    """Calls `find` when its result is first asked for, and again when there are new images.
+
+    The thread ends with the process, which does not wait for it: among many images it may take minutes.
+    """
 
     def __init__(self, name: str, catalogue: Catalogue, find: Callable[[], list[T]]) -> None:
+        self._name = name
         self._catalogue = catalogue
         self._find = find
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"dmuh-{name}")
-        self._future: Future[list[T]] | None = None
-        self._among: frozenset[int] = frozenset()  # the ids of the images that were looked at
+        self._lock = threading.Lock()
+        self._working = self._closed = False
+        self._among: frozenset[int] | None = None  # the ids of the images that were looked at
+        self._result: list[T] = []
 
     def close(self) -> None:
-        """End the thread, when it has finished what it began."""
-        self._thread.shutdown(cancel_futures=True)
+        """Let go of what is still looked for."""
+        self._closed = True
 
     def found(self) -> tuple[list[T], bool]:
         """Return what was found, and whether it is still looked for."""
         ids = frozenset(self._catalogue.ids().tolist())
-        if self._future is None or (self._future.done() and not ids <= self._among):
-            self._among = ids
-            self._future = self._thread.submit(self._find)
-        return (self._future.result(), False) if self._future.done() else ([], True)
+        with self._lock:
+            if not self._working and (self._among is None or not ids <= self._among):
+                self._working, self._among, self._result = True, ids, []
+                threading.Thread(target=self._work, name=f"dmuh-{self._name}", daemon=True).start()
+            return self._result, self._working
+
+    def _work(self) -> None:
+        result: list[T] = []
+        try:
+            result = self._find()
+        except Exception:
+            if not self._closed:  # else its catalogue was closed meanwhile
+                log.exception("%s could not be looked for", self._name)
+        with self._lock:
+            self._result, self._working = result, False

@@ -19,24 +19,24 @@ let shown = ""; // the address of the list that is there
 let view = null;
 let turn = 0; // counts the views: an answer that comes after the next view was opened is dropped
 
-async function arrive({ back, anew = false }) {
+async function arrive({ back, anew = false, quiet = false }) {
   const state = read();
   if (!about.n_bits) return; // it is not known yet what is served: the start shows this address
   if (listOf(state) !== shown || anew) {
     if (isOpen() && !state.open) closeViewer();
-    await openView(state, back);
+    await openView(state, back, quiet);
   }
   if (listOf(read()) !== listOf(state) || read().open !== state.open) return; // left meanwhile
   if (state.open) await openImage(Number(state.open));
   else closeViewer();
 }
 
-function begin(state) {
+function begin(state, quiet) {
   const next = VIEWS[state.view];
   const first = view === null;
   if (view && (view !== next || shown.split("?")[0] !== listOf(state).split("?")[0])) selectNone();
   view?.leave(next);
-  const within = view === next && view.staysWithin; // such as another part of the same map
+  const within = quiet || (view === next && view.staysWithin); // such as another part of the same map
   view = next;
   shown = listOf(state);
   for (const link of document.querySelectorAll("nav a")) link.toggleAttribute("aria-current", link.id === `to-${state.view}`);
@@ -47,15 +47,15 @@ function begin(state) {
   drawFilters(view.filters(state), state);
   at("results").className = state.view; // each view has its own columns
   at("results").setAttribute("aria-busy", "true"); // what was found before stays until the answer is here
-  say("Looking …");
+  if (!quiet) say("Looking …");
   if (!first && !within && !document.activeElement?.closest("#filters")) at("title").focus({ preventScroll: true });
   return within;
 }
 
-async function openView(state, back) {
+async function openView(state, back, quiet = false) {
   turn += 1;
   const own = turn;
-  const within = begin(state);
+  const within = begin(state, quiet);
   if (!back && !within) scrollTo(0, 0);
   const scroll = back ? (remembered("scroll") ?? 0) : 0;
   try {

@@ -63,7 +63,7 @@ export function go(hash, { replace = false } = {}) {
   const anew = write(read(hash)) === write(read());
   if (replace || (opened && read().open)) history.replaceState(history.state, "", hash);
   else history.pushState({ ...(opened ? history.state : {}), depth: depth() + 1, opened }, "", hash);
-  arrived({ back: false, anew });
+  arrived({ back: false, anew, quiet: anew && replace });
 }
 
 // what belongs to this step of the history, such as how far it was scrolled
