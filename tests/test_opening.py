@@ -87,13 +87,14 @@ def ids(catalogue) -> dict[str, int]:
 
 
 def assert_codes_are_of(found) -> None:
-    """The catalogue has the codes that the served model gives to the files, to the last bit."""
+    """The catalogue has the codes that the served model gives to the files, to the last bit, and how sure these are."""
     assert found.catalogue.about("model") == found.hasher.digest
     by_path = ids(found.catalogue)
     codes = found.hasher.encode([found.root / path for path in by_path])
-    for path, code, contents in zip(by_path, codes.bits, codes.contents, strict=True):
+    for path, code, contents, unsure in zip(by_path, codes.bits, codes.contents, codes.image_uncertainty, strict=True):
         row = found.catalogue.row(by_path[path])
         assert (row.code, row.contents) == (code.tobytes(), int(contents))
+        assert row.uncertainty == pytest.approx(unsure, abs=1e-5)  # exact, not that of the levels
 
 
 def test_a_folder_is_opened_and_opened_again_without_a_fit(opened, folder):

@@ -48,7 +48,10 @@ class KeptFolder:
         return model
 
     def codes(self, catalogue: Catalogue, model: CodeModel, ids: set[int] | None = None) -> Codes:
-        """Return the codes that a model gives to the images of a catalogue, or to those with these ids."""
+        """Return the codes that a model gives to the images of a catalogue, or to those with these ids.
+
+        They have their exact uncertainty, which that of an upload is compared with.
+        """
         listed = {path: id_ for path, (id_, _) in catalogue.files().items() if ids is None or id_ in ids}
         features = self.features([image for image in self.images if str(image.path) in listed])
         codes = [model.encode(features.activations).with_ids([listed[str(path)] for path in features.paths])]
@@ -57,7 +60,7 @@ class KeptFolder:
         if names:
             own = np.array(list(names.values()), np.int64)
             codes.append(model.hasher.encode([self.added / name for name in names], ids=own, on_bad_image="skip"))
-        return Codes.concatenated([part.stored() for part in codes])
+        return Codes.concatenated(codes)
 
     def encode_again(self, catalogue: Catalogue, model: CodeModel) -> None:
         """Give all images of a catalogue the codes of another model."""
