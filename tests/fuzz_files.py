@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from dmuh.bench import read_grid
 from dmuh.bench.cells import run_cell, summary_of
@@ -32,7 +33,11 @@ from dmuh.codes import Codes
 from dmuh.collection import Collection
 from dmuh.datasets import Dataset, one_hot
 from dmuh.encoder import Hasher, export_run
+from dmuh.encoder.onnx_export import FrozenPart, to_onnx
+from dmuh.encoder.onnx_network import OnnxNetwork
+from dmuh.encoder.syncing import IndexSource
 from dmuh.errors import DmuhError
+from dmuh.features import FeatureNetwork, folder_features
 from dmuh.images import ImageReader, Reading
 from dmuh.index import HammingIndex
 from dmuh.methods import configure
@@ -45,7 +50,7 @@ from dmuh.trainer.activation_cache import ActivationCache
 from dmuh.trainer.evaluation import evaluate_run
 from graded import graded_codes
 from sharded import begun, noisy_images, projecting_hasher
-from tiny import noise_set, tiny
+from tiny import noise, noise_set, tiny
 
 Ask = Callable[[], Any]
 
@@ -114,6 +119,8 @@ def cases_of_collections(root: Path) -> Iterator[Case]:
         data = Dataset("images", [root / f"{n}.png" for n in range(200)], np.ones((200, 1), np.uint8), ("label",))
         Collection(root / name).write(codes_of(seed), data, root / "model", "d1e5")
         Collection(root / name).build_index()
+        stamps = np.random.default_rng(seed).integers(0, 2**40, (200, 2))
+        IndexSource.of(codes_of(seed), stamps, [root], {"dataset": "folder"}).save(Collection(root / name))
     own = Collection(root / "one")
 
     def searched() -> Any:
@@ -123,7 +130,9 @@ def cases_of_collections(root: Path) -> Iterator[Case]:
 
     def read() -> Any:
         items = {id_: vars(item) for id_, item in own.items().items()}
-        return [searched(), plain(own.load_codes()), str(own.model()), items, own.uncertainty_percentiles()]
+        source = IndexSource.load(own)
+        about = [source.files.tolist(), source.images, source.options, source.earlier, source.next_id]
+        return [searched(), plain(own.load_codes()), str(own.model()), items, own.uncertainty_percentiles(), about]
 
     for file in sorted(own.path.iterdir()):
         yield Case(f"index folder: {file.name}", file, root / "two" / file.name, read)
@@ -240,6 +249,25 @@ def cases_of_features(root: Path) -> Iterator[Case]:
         yield Case(f"kept features: {name}", own / name, twin / name, lambda: rows(network))
 
 
+def cases_of_folders(root: Path) -> Iterator[Case]:
+    """The kept features of a folder."""
+    lower = tiny(freeze="all")
+    content = to_onnx(FrozenPart(lower))
+    network = FeatureNetwork("tiny", 8, lower.backbone.preprocess, lambda: OnnxNetwork(content))
+    for seed, name in enumerate(("one", "two")):
+        (root / name).mkdir(parents=True)
+        for n, pixels in enumerate(noise(6, 12, seed)):
+            Image.fromarray(pixels).save(root / name / f"{n}.png")
+        folder_features(root / name, network=network)
+    part = Path(".dmuh", "features", "part-000001.safetensors")
+
+    def features() -> Any:
+        found = folder_features(root / "one", network=network)
+        return [list(map(str, found.paths)), found.activations.tolist(), found.stamps.tolist()]
+
+    yield Case("features of a folder", root / "one" / part, root / "two" / part, features)
+
+
 GRID = """
 [settings]
 dataset = "features"
@@ -305,8 +333,8 @@ def cases_of_catalogues(root: Path) -> Iterator[Case]:
 
 
 KINDS = (
-    cases_of_codes, cases_of_collections, cases_of_shards, cases_of_runs, cases_of_features, cases_of_benches,
-    cases_of_catalogues,
+    cases_of_codes, cases_of_collections, cases_of_shards, cases_of_runs, cases_of_features, cases_of_folders,
+    cases_of_benches, cases_of_catalogues,
 )  # fmt: skip
 
 
