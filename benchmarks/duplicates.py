@@ -1,7 +1,7 @@
 """Near duplicates: recall by edit at a precision of 0.999, beside perceptual hashes and the cosine of features.
 
     python benchmarks/duplicates.py FOLDER WORK [PHOTOGRAPHS]   recall; FOLDER has at least 2,330 photographs
-    python benchmarks/duplicates.py --speed [IMAGES]            seconds for 100,000 images whose features are there
+    python benchmarks/duplicates.py [IMAGES]                    seconds for 100,000 images whose features are there
 
 Photographs are the first of a fixed shuffle, without the first 300, on which the rule was chosen, and without those of
 EXCLUDED. Each is written into WORK with its 13 edits (see edits.py), where the features are kept as well. A pair is
@@ -141,21 +141,21 @@ def compare_methods(folder: Path, work: Path, n: int = 2_000) -> None:
 def made_looks(n: int) -> Looks:
     """Return how n images may look, a tenth of them near duplicates of others.
 
-    Features are positive and sparse, and share a part, so that cosines are those of photographs' features: 0.35 in the
-    middle, and one pair in 20,000 above the least that is looked at.
+    Features are positive and sparse, of one of 4,000 topics and some of another, so that about as many pairs are worth
+    a closer look as among photographs.
     """
     rng = np.random.default_rng(0)
     n_new = n - n // 10
-    topics = rng.gamma(0.25, 1.0, (600, 1280)).astype(np.float32)
+    topics = rng.gamma(0.25, 1.0, (4_000, 1280)).astype(np.float32)
     vectors = np.empty((n, 1280), np.float32)
-    small = rng.normal(0, 60, (n, 6, 6)).astype(np.float32)
+    small = rng.normal(0, 60, (n, 8, 8)).astype(np.float32)
     origin = rng.integers(0, n_new, n - n_new)
     for first in range(0, n_new, 10_000):
         last = min(first + 10_000, n_new)
-        mix = topics[rng.integers(0, 600, last - first)] + 0.8 * topics[rng.integers(0, 600, last - first)]
-        vectors[first:last] = mix * rng.gamma(1.0, 1.0, mix.shape).astype(np.float32)
-    vectors[n_new:] = vectors[origin] * rng.gamma(12.0, 1 / 12, (n - n_new, 1280)).astype(np.float32)
-    small[n_new:] = small[origin] + rng.normal(0, 3, (n - n_new, 6, 6))
+        mix = topics[rng.integers(0, 4_000, last - first)] + 0.5 * topics[rng.integers(0, 4_000, last - first)]
+        vectors[first:last] = mix * rng.gamma(6.0, 1 / 6, mix.shape).astype(np.float32)
+    vectors[n_new:] = vectors[origin] * rng.gamma(20.0, 1 / 20, (n - n_new, 1280)).astype(np.float32)
+    small[n_new:] = small[origin] + rng.normal(0, 3, (n - n_new, 8, 8))
     greys = np.empty((n, 32, 32), np.uint8)
     for place, picture in enumerate(small):
         large = Image.fromarray(picture).resize((32, 32), Image.Resampling.BICUBIC)
@@ -180,9 +180,7 @@ def measure_speed(n: int = 100_000) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--speed"]:
-        measure_speed(*map(int, sys.argv[2:]))
-    elif len(sys.argv) >= 3:
+    if len(sys.argv) > 2:
         compare_methods(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))
     else:
-        sys.exit(__doc__)
+        measure_speed(*map(int, sys.argv[1:]))

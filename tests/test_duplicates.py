@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageEnhance
 
 from dmuh.duplicates import AT_LEAST, Looks, compare, find_groups, find_matches, kernels, near_features, plain
 from dmuh.duplicates.about import About, about_file, same_pixels, sharpness
@@ -197,6 +197,8 @@ def test_sharpness_decides_between_files_of_one_size(tmp_path):
     blurred.save(tmp_path / "a.bmp")
     scene(0).save(tmp_path / "b.bmp")
     assert sharpness(tmp_path / "b.bmp") > sharpness(tmp_path / "a.bmp") > 0
+    ImageEnhance.Contrast(blurred).enhance(1.3).save(tmp_path / "c.bmp")
+    assert sharpness(tmp_path / "c.bmp") == pytest.approx(sharpness(tmp_path / "a.bmp"), rel=0.1)
     (group,) = find_groups(features_of(tmp_path))
     assert (str(group.best.path), group.reason) == ("b.bmp", "sharpest at 160 × 120 pixels")
 

@@ -50,7 +50,10 @@ def about_file(path: Path, n_bytes: int, stamp: int) -> About:
 
 
 def sharpness(path: Path) -> float:
-    """Return how much detail an image has: the mean change from pixel to pixel, at no more than about 512 pixels."""
+    """Return how much detail an image has: the mean change from pixel to pixel beside that of the whole.
+
+    Large images are measured at about 512 pixels. More contrast alone is no more detail.
+    """
     try:
         image = upright(path, _SHARP_SIDE).convert("L")
     except ImageError:
@@ -58,7 +61,7 @@ def sharpness(path: Path) -> float:
     image.thumbnail((2 * _SHARP_SIDE, 2 * _SHARP_SIDE))
     pixels = np.asarray(image, np.float32)
     changes = [float(np.abs(np.diff(pixels, axis=axis)).mean()) for axis in (0, 1) if pixels.shape[axis] > 1]
-    return sum(changes)
+    return sum(changes) / max(float(pixels.std()), 1.0)
 
 
 def same_pixels(one: Path, other: Path) -> bool:

@@ -69,9 +69,10 @@ def find_matches(
         if likeness >= at_least and likeness > best.get(position, (0.0,))[0]:
             best[position] = likeness, other, "near"
     paths = [features.root / path for path in features.paths] + [others.root / path for path in others.paths]
+    files = set(own)
     for copies in find_identical(paths):
         there = [position - len(features) for position in copies if position >= len(features)]
-        best |= {position: (1.0, there[0], "same file") for position in copies if position in set(own) and there}
+        best |= {position: (1.0, there[0], "same file") for position in copies if position in files and there}
     return [
         Match(position, features.paths[position], others.paths[other], kind, likeness)
         for position, (likeness, other, kind) in sorted(best.items())

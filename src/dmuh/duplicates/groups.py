@@ -128,7 +128,7 @@ def _ranked(
     for position in component:
         alike[about[position].size_class].append(position)
     blur = {
-        position: -round(sharpness(root / paths[position]), 2)
+        position: -round(sharpness(root / paths[position]), 3)
         for tied in alike.values()
         for position in tied
         if len(tied) > 1
