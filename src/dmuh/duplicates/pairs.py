@@ -19,7 +19,7 @@ FEATURE_RADIUS = 84  # of 256 bits: 99% of the edits of photographs with the lea
 PICTURE_RADIUS = 12  # of 63 bits: within it are 95% of the edits that move nothing, and 1 unrelated pair in 40,000
 LEAST_COSINE = 0.74  # of features, unless the pictures' codes are near; 1 pair of photographs in 10,000 has it
 # Weight and power of the pictures' correlation beside the cosine; chosen on 300 photographs and their edits. At 0.57,
-# 98.8% of 26,390 edits of 2,030 other photographs were found, with 1 in 10,000 pairs wrong; at 0.52, 99.5% with 1 in
+# 98.7% of 26,000 edits of 2,000 other photographs were found, with 1 in 20,000 pairs wrong; at 0.51, 99.5% with 1 in
 # 1,000 wrong (benchmarks/duplicates.py).
 _WEIGHT, _POWER = 0.7, 8
 AT_LEAST = 0.57
