@@ -33,7 +33,7 @@ from dmuh.progress import counting_bar
 DEVELOPMENT = 300  # photographs at the start of the shuffle, on which the rule was chosen
 SPARE = 30
 # Another photograph of coco18 among the 2,030 shows the same scene a moment later: looked at, among all pairs of
-# photographs that any method finds at its threshold.
+# photographs that dmuh finds at its threshold.
 EXCLUDED = {"1752"}
 PRECISION = 0.999
 SIZE = len(EDITS) + 1
