@@ -47,11 +47,12 @@ export async function removeImages(images) {
   for (const item of allTiles()) if (ids.has(imageOf(item).id)) item.remove();
   ensureFocusable();
   if (!document.querySelector("dialog[open]")) focusTile(next);
-  await learn();
-  afterRemoval(ids);
+  const settled = learn().then(() => afterRemoval(ids));
   const yours = done.some((image) => !image.path.startsWith("added/")) ? " Your files stay where they are." : "";
-  const restore = () => bringBack(done);
+  // it can be undone as soon as it is seen to be done; what follows from the removal comes first all the same
+  const restore = () => settled.then(() => bringBack(done));
   toast(`${capital(counted(done.length, "image"))} removed from the collection.${yours}`, done.length ? restore : null);
+  await settled;
   if (wrong) say(wrong.message, true);
 }
 
