@@ -50,7 +50,7 @@ PYTEST := $(BIN)/pytest -n auto --dist worksteal
 test: $(READY)  ## the tests of what is computed, written and said, on all cores: 3 minutes on two
 	$(PYTEST) -m 'not slow and not long'
 
-test-all: $(READY)  ## all tests but the slow: also kills, browser, README, every setting; 9 minutes on two cores
+test-all: $(READY)  ## all tests but the slow: also kills, browser, README, Milvus, every setting; 11 minutes on two cores
 	$(PYTEST)
 
 test-slow: $(READY)  ## the slow tests, among them those on real images; DMUH_DATA names their folder

@@ -102,6 +102,7 @@ def made(cells, out):
         run_cell(cell, out / "runs" / cell.name, threads=1)
 
 
+@pytest.mark.long
 def test_the_best_try_is_chosen_and_its_settings_are_those_of_all_tables(vectors, tmp_path):
     file, out = tmp_path / "grid.toml", tmp_path / "bench"
     file.write_text(FILE)

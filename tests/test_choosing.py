@@ -71,6 +71,7 @@ def test_the_runs_own_settings_give_the_same_network_without_choosing_again(tmp_
         np.testing.assert_array_equal(array, again.load_model().arrays[name])
 
 
+@pytest.mark.long
 def test_a_run_that_goes_on_keeps_what_was_chosen_for_it(tmp_path, monkeypatch):
     whole = train(configure(AUTO), tmp_path / "whole", dataset=two_sided())
 
@@ -86,6 +87,7 @@ def test_a_run_that_goes_on_keeps_what_was_chosen_for_it(tmp_path, monkeypatch):
         np.testing.assert_array_equal(array, half.load_model().arrays[name])
 
 
+@pytest.mark.long
 def test_nothing_is_chosen_by_fewer_than_sixteen_images_and_without_validation_a_tenth_of_the_others_chooses(
     tmp_path, caplog
 ):
@@ -149,6 +151,7 @@ def test_the_command_chooses_by_itself_and_a_file_or_a_preset_is_taken_as_it_is(
     assert (settings["method"], settings["head"]) == ("dmuh", "auto")
 
 
+@pytest.mark.long
 def test_how_far_it_is_is_told(tmp_path):
     told = []
 

@@ -34,7 +34,8 @@ from milvus_server import ADDRESS, CANNOT, SERVED, in_own_network, why_none
 from sharded import begun, noisy_images, projecting_hasher
 
 needs("milvus-lite", "milvus", "milvus_lite")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of pymilvus and what it imports
+# a process of its own stands behind each of these; the warnings are of pymilvus and what it imports
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 on_a_server = pytest.mark.skipif(not SERVED, reason="needs a server: see test_all_of_this_on_a_server")
 KINDS = ["BIN_FLAT", pytest.param("BIN_IVF_FLAT", marks=on_a_server)]

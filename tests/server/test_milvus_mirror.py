@@ -10,7 +10,8 @@ from dmuh.errors import EngineError, FormatError
 from dmuh.index import MilvusIndex
 from dmuh.server.milvus_mirror import MilvusMirror
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of pymilvus and what it imports
+# a process of its own stands behind each of these; the warnings are of pymilvus and what it imports
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 PNG = {"content-type": "image/png"}
 
 
