@@ -5,7 +5,7 @@ store.py     FeatureStore: where they are kept, in parts, so that an interruptio
 folder.py    folder_features: those of a folder as it is now; only what is new or was changed is computed
 """
 
-from dmuh.features.folder import FolderFeatures, folder_features
-from dmuh.features.network import FeatureNetwork, imagenet_network
+from dmuh.features.folder import FolderFeatures, folder_features, unit_vectors
+from dmuh.features.network import BACKBONE, FeatureNetwork, imagenet_network
 
-__all__ = ["FeatureNetwork", "FolderFeatures", "folder_features", "imagenet_network"]
+__all__ = ["BACKBONE", "FeatureNetwork", "FolderFeatures", "folder_features", "imagenet_network", "unit_vectors"]

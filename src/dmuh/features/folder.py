@@ -43,8 +43,13 @@ class FolderFeatures:
     @cached_property
     def vectors(self) -> NDArray[np.float32]:
         """The features with length 1, float32 (n, n_features): their products are cosines."""
-        lengths = np.linalg.norm(self.activations, axis=1, keepdims=True)
-        return np.asarray(self.activations / np.maximum(lengths, 1e-12), np.float32)
+        return unit_vectors(self.activations)
+
+
+def unit_vectors(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return rows (n, m) with length 1 each; a row of zeros stays one."""
+    units: NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return units
 
 
 def folder_features(

@@ -15,7 +15,7 @@ from dmuh.server.finding import Finding
 
 log = logging.getLogger(__name__)
 
-_LARGEST, _FIRST = "the largest file", "first of equal files"
+_LARGEST, _FIRST, _LEFT = "the largest file", "first of equal files", "the best of those left"
 _IDENTICAL, _FEATURES = "identical", "features"
 
 
@@ -64,7 +64,7 @@ class Duplicates:
         ids = [id_ for id_ in known.kinds if id_ in rows]
         if len(ids) < 2:
             return ""
-        best, reason = (known.best, known.reason) if known.best in rows else (ids[0], "the best of those left")
+        best, reason = (known.best, known.reason) if known.best in rows else (ids[0], _LEFT)
         images = ",".join(as_json(rows[id_]) for id_ in ids)
         kinds = json.dumps([known.kinds[id_] for id_ in ids])
         return f'{{"images":[{images}],"kinds":{kinds},"best":{best},"reason":{json.dumps(reason)}}}'
@@ -91,14 +91,9 @@ class Duplicates:
 
 def _known(group: Group, ids: dict[str, int]) -> Known:
     """Return a group of files by the ids of those that the catalogue has."""
-    kinds = {ids[str(member.path)]: member.kind for member in group.members if str(member.path) in ids}
+    kinds: dict[int, str] = {ids[str(each.path)]: each.kind for each in group.members if str(each.path) in ids}
     best = ids.get(str(group.best.path))
-    whole = best is not None
-    return Known(
-        dict(kinds),
-        best if best is not None else next(iter(kinds), 0),
-        group.reason if whole else "the best of those left",
-    )
+    return Known(kinds, next(iter(kinds), 0), _LEFT) if best is None else Known(kinds, best, group.reason)
 
 
 def _bytes(file: Path) -> int:

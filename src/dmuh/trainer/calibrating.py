@@ -14,6 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from dmuh.codes import Codes
 from dmuh.encoder.calibration import SURE, Calibration, Curve, Grades
+from dmuh.features import unit_vectors
 from dmuh.index.soft import pair_distances, shown
 from dmuh.network import HashNetwork, UncertaintySource
 from dmuh.trainer.context import TrainingContext
@@ -85,7 +86,7 @@ def share_a_label(labels: NDArray[np.uint8]) -> Floats:
 
 def near_by_angle(features: NDArray[np.float32]) -> Floats:
     """Return for each image (n, n_features) its nearest by angle: 0/1 (n, n), no image with itself."""
-    rows = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+    rows = unit_vectors(features)
     angles = rows @ rows.T
     np.fill_diagonal(angles, -np.inf)
     n = min(_NEIGHBOURS, max(len(rows) - 1, 0))

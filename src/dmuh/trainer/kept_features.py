@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from dmuh.backbones import create_backbone
 from dmuh.datasets import Dataset
-from dmuh.features.network import BACKBONE
+from dmuh.features import BACKBONE, unit_vectors
 from dmuh.images import ImageReader, Reading
 from dmuh.network import HashNetwork, load_networks
 from dmuh.protocols import Positions
@@ -40,5 +40,4 @@ def image_features(
     with ImageReader(data.images, network.backbone.preprocess, reading) as reader:
         rows, bad = ActivationCache(network, data).rows(positions, reader, mirror=False, count=reading.progress)
     readable = np.setdiff1d(positions, bad)
-    found = np.asarray(rows[readable], np.float32)
-    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12), readable
+    return unit_vectors(np.asarray(rows[readable])), readable

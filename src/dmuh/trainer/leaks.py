@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from dmuh.datasets import Dataset
 from dmuh.duplicates import AT_LEAST, confirm, near_features
+from dmuh.features import BACKBONE, unit_vectors
 from dmuh.images import GREY_SIDE, ImageReader, Preprocess, Reading, small_greys
 from dmuh.network import load_networks
 from dmuh.protocols import Positions
 from dmuh.runs import Run, open_run
 from dmuh.trainer.activation_cache import ActivationCache
 
-_BACKBONE = "efficientnet-lite0"  # of whose features it is known how alike those of duplicates are
 _LEAST = 0.8  # cosine of the features of such pairs
 _MOST = 20_000  # pairs that are looked at, those with the most alike features first
 
@@ -42,7 +42,7 @@ def find_near_leak(run: Run, dataset: Dataset) -> NearLeak | None:
     None where there are none, or where the network is not one whose ImageNet features say so.
     """
     model = run.load_model()
-    if model.metadata["freeze"] != "all" or model.metadata["backbone"] != _BACKBONE or dataset.vectors is not None:
+    if model.metadata["freeze"] != "all" or model.metadata["backbone"] != BACKBONE or dataset.vectors is not None:
         return None
     _, _, _, split = open_run(run.path, dataset)
     network, _ = load_networks(model)
@@ -51,7 +51,9 @@ def find_near_leak(run: Run, dataset: Dataset) -> NearLeak | None:
                        for part in (split.query, np.union1d(split.train, split.validation)))  # fmt: skip
     if not len(query) or not len(training):
         return None
-    pairs, cosine = near_features(_unit(rows, query), _unit(rows, training), _LEAST)
+    pairs, cosine = near_features(
+        unit_vectors(np.asarray(rows[query])), unit_vectors(np.asarray(rows[training])), _LEAST
+    )
     chosen = np.argsort(-cosine, kind="stable")[:_MOST]
     pairs, cosine = pairs[chosen], cosine[chosen]
     seen = np.unique(np.concatenate([query[pairs[:, 0]], training[pairs[:, 1]]]))
@@ -64,13 +66,6 @@ def find_near_leak(run: Run, dataset: Dataset) -> NearLeak | None:
         return None
     first = near[np.argmin(near[:, 0])]
     return NearLeak(len(np.unique(near[:, 0])), dataset.path(int(first[0])), dataset.path(int(first[1])))
-
-
-def _unit(rows: NDArray[np.float32], positions: Positions) -> NDArray[np.float32]:
-    """Return the rows at these positions with length 1."""
-    chosen = np.asarray(rows[positions], np.float32)
-    lengths = np.linalg.norm(chosen, axis=1, keepdims=True)
-    return np.asarray(chosen / np.maximum(lengths, 1e-12), np.float32)
 
 
 def _greys(dataset: Dataset, positions: Positions, side: int) -> tuple[Positions, NDArray[np.uint8]]:
