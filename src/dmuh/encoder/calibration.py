@@ -1,8 +1,9 @@
 """Calibration: what a network's outputs say about how sure its bits are, as images that did not train have shown.
 
 A bit *turns over* where an image does not get the bit that most images like it have, those that share a label with it.
-How often that happens depends on how far the output is from 0; `dmuh.trainer.calibrating` counts it on images that did
-not train. What it finds is kept in the card of the model and used here, without torch.
+How often that happens depends on how far the output is from 0, and on whether the bit is one that images with the rest
+of this code have; `dmuh.trainer.calibrating` counts both on images that did not train. What it finds is kept in the
+card of the model and used here, without torch.
 """
 
 from collections.abc import Mapping
@@ -59,6 +60,61 @@ class Grades:
 
 
 @dataclass(frozen=True, eq=False)
+class Kinds:
+    """Kinds of images, such as those of a class, and what the kind that a code belongs to says of its bits.
+
+    signs     int8 (m, n_bits): the bits that most images of a kind have, -1 or 1, or 0 where it is a draw
+    share     float64 (m,): how many of the images are of a kind
+    weight    of the kind beside the bit's own probability of turning over
+    turnover  the probability that a bit turns over, by both together
+    """
+
+    signs: NDArray[np.int8]
+    share: Floats
+    weight: float
+    turnover: Curve
+
+    def uncertainty(self, outputs: NDArray[np.float32], alone: Floats) -> Floats:
+        """Return the probability that bits turn over (n, n_bits), from what it is by the bits alone."""
+        return self.turnover(self.scores(outputs, alone))
+
+    def scores(self, outputs: NDArray[np.float32], alone: Floats) -> Floats:
+        """Return a number (n, n_bits) that rises where a bit is unsure by itself and is not one that its kind has.
+
+        The kind of an image is not known: each has the probability that its bits, turning over by themselves, give
+        this code. A coin toss stays one, whatever the kind.
+        """
+        bits = np.where(outputs >= 0, 1.0, -1.0)
+        unsure = np.clip(alone, 0.01, 0.49)
+        signs = self.signs.astype(np.float64)
+        likelihood = (bits * np.log(1 / unsure - 1) / 2) @ signs.T + np.log(self.share)
+        kind = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
+        kind /= kind.sum(axis=1, keepdims=True)
+        differing = _log_odds((1 - bits * (kind @ signs)) / 2)
+        found: Floats = _log_odds(2 * alone) + self.weight * (1 - 2 * alone) * differing
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON: a kind's bits are written as +, - and 0."""
+        signs = ["".join("-0+"[sign + 1] for sign in row) for row in self.signs.tolist()]
+        return {
+            "signs": signs,
+            "share": self.share.round(6).tolist(),
+            "weight": self.weight,
+            "turnover": self.turnover.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], n_bits: int) -> "Kinds":
+        """Return what `to_dict` gave; kinds that are none are refused."""
+        signs = np.array([["-0+".index(sign) - 1 for sign in row] for row in values["signs"]], np.int8)
+        share, weight = np.asarray(values["share"], np.float64), float(values["weight"])
+        if signs.ndim != 2 or signs.shape != (len(share), n_bits) or not (share > 0).all() or not np.isfinite(weight):
+            raise ValueError(f"kinds of images must have {n_bits} bits and a share each")
+        return cls(signs, share, weight, Curve.from_dict(values["turnover"]))
+
+
+@dataclass(frozen=True, eq=False)
 class Calibration:
     """How sure the bits of one network are.
 
@@ -67,6 +123,7 @@ class Calibration:
     match     the probability that two images share a label, by their distance: "hamming", and "soft-0" to "soft-2" for
               soft ranking of codes with as many bits of sureness; empty without labels
     images    how many images it comes from, and `part`: which these were, validation or training images
+    kinds     what the rest of a code says of a bit; None: nothing
     """
 
     turnover: Curve | None
@@ -74,6 +131,7 @@ class Calibration:
     match: Mapping[str, Curve]
     images: int
     part: str
+    kinds: Kinds | None = None
 
     @classmethod
     def assumed(cls) -> "Calibration":
@@ -89,7 +147,10 @@ class Calibration:
         """Return the probability that each bit turns over (n, n_bits), from what the network gave for n images."""
         if self.turnover is None:
             return (0.5 - 0.5 * np.tanh(np.abs(results["outputs"]))).astype(np.float32)
-        return np.clip(self.turnover(results["uncertainty"]), 0, 0.5).astype(np.float32)
+        found = self.turnover(results["uncertainty"])
+        if self.kinds is not None:
+            found = self.kinds.uncertainty(results["outputs"], found)
+        return np.clip(found, 0, 0.5).astype(np.float32)
 
     def codes(self, results: Mapping[str, NDArray[np.float32]], ids: Any = None, sure: int = DEFAULT_SURE) -> Codes:
         """Return the codes of what the network gave for n images, with `sure` bits of sureness per bit."""
@@ -115,7 +176,10 @@ class Calibration:
         }
         match = {ranking: curve.to_dict() for ranking, curve in self.match.items()}
         turnover = None if self.turnover is None else self.turnover.to_dict()
-        return {"turnover": turnover, "grades": grades, "match": match, "images": self.images, "part": self.part}
+        kinds = {} if self.kinds is None else {"kinds": self.kinds.to_dict()}
+        return {
+            "turnover": turnover, "grades": grades, "match": match, "images": self.images, "part": self.part, **kinds
+        }  # fmt: skip
 
     @classmethod
     def of_card(cls, about: Mapping[str, Any]) -> "Calibration":
@@ -128,9 +192,16 @@ class Calibration:
             grades = {int(sure): _grades(levels, int(sure), n_bits) for sure, levels in values["grades"].items()}
             match = {ranking: Curve.from_dict(curve) for ranking, curve in values["match"].items()}
             turnover = None if values["turnover"] is None else Curve.from_dict(values["turnover"])
-            return cls(turnover, grades, match, int(values["images"]), str(values["part"]))
+            kinds = Kinds.from_dict(values["kinds"], n_bits) if "kinds" in values else None
+            return cls(turnover, grades, match, int(values["images"]), str(values["part"]), kinds)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"the model's card has a calibration that cannot be used: {error}") from error
+
+
+def _log_odds(probability: Floats) -> Floats:
+    within = np.clip(probability, 0.004, 0.996)
+    found: Floats = np.log(within / (1 - within))
+    return found
 
 
 def _grades(values: Mapping[str, Any], sure: int, n_bits: int) -> Grades:

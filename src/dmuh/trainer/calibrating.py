@@ -6,6 +6,7 @@ the features below the hash layer. A bit turns over where an image does not get 
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
 from dmuh.codes import Codes
-from dmuh.encoder.calibration import SURE, Calibration, Curve, Grades
+from dmuh.encoder.calibration import SURE, Calibration, Curve, Grades, Kinds
 from dmuh.features import unit_vectors
 from dmuh.index.soft import pair_distances, shown
 from dmuh.network import HashNetwork, UncertaintySource
@@ -29,6 +30,7 @@ _MOST = 1000  # images at most that the network is calibrated on
 _FEWEST = 16  # held-out images below which training images are taken instead
 _NEIGHBOURS = 10  # of an image without labels
 _POINTS = 33  # of the curve of turning over
+_KIND_WEIGHT = 0.25  # of what the rest of a code says of a bit; as held-out training images chose
 _NEVER = 0.005  # no distance makes it certain that two images match, or that they do not
 _RANKS = np.concatenate([[0, 0.001, 0.002, 0.005, 0.01], np.linspace(0.02, 1, 50)])  # of pairs, the nearest first
 
@@ -60,8 +62,10 @@ def calibrated(
     has_labels  whether these are the ones that share a label; else what a distance means is not known
     """
     results = {"outputs": outputs, "uncertainty": uncertainty}
-    turnover = _turnover(uncertainty, _turned_over(outputs, similar))
-    by_curve = Calibration(turnover, {}, {}, len(outputs), "")
+    turned = _turned_over(outputs, similar)
+    turnover = _turnover(uncertainty, turned)
+    kinds = _kinds(outputs, turnover(uncertainty), turned, similar) if turnover is not None and has_labels else None
+    by_curve = Calibration(turnover, {}, {}, len(outputs), "", kinds)
     unsure = by_curve.uncertainty(results)
     graded = replace(by_curve, grades={sure: _grades(unsure, sure) for sure in SURE if sure})
     return with_match(graded, outputs, uncertainty, similar) if has_labels else graded
@@ -113,7 +117,22 @@ def _turned_over(outputs: NDArray[np.float32], similar: Floats) -> Floats:
     return turned
 
 
-def _turnover(uncertainty: NDArray[np.float32], turned: Floats) -> Curve | None:
+def _kinds(outputs: NDArray[np.float32], alone: Floats, turned: Floats, similar: Floats) -> Kinds | None:
+    """Return the kinds of n images and what they say of bits; `alone` is how sure these (n, n_bits) are by themselves.
+
+    A kind are the images that agree in what most images like them have: those of a class, or of the same few.
+    """
+    signs = np.where(outputs >= 0, 1, -1)
+    most = np.sign((similar + np.eye(len(similar))) @ signs).astype(np.int8)
+    kinds, count = np.unique(most[similar.any(axis=1)], axis=0, return_counts=True)
+    if not len(kinds):
+        return None
+    unfitted = Kinds(kinds, count / count.sum(), _KIND_WEIGHT, Curve(np.zeros(1), np.zeros(1)))
+    turnover = _turnover(unfitted.scores(outputs, alone), turned)
+    return None if turnover is None else replace(unfitted, turnover=turnover)
+
+
+def _turnover(uncertainty: NDArray[np.floating[Any]], turned: Floats) -> Curve | None:
     """Return the probability of turning over as a curve of the source's number; None if nothing can be learned."""
     known = ~np.isnan(turned)
     values = uncertainty[known].astype(np.float64)
