@@ -18,7 +18,7 @@ LENGTHS = [1, 12, 17, 24, 31, 32, 33, 48, 63, 64, 65, 100, 128, 200, 256]
 def cases(draw):
     n_bits = draw(st.sampled_from(LENGTHS))
     n = draw(st.sampled_from([1, 2, 5, 40, 400, 2000]))
-    n_codes = draw(st.sampled_from([1, 3, 60, 100_000]))
+    n_codes = draw(st.sampled_from([1, 3, 60, 6000]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     centre = rng.integers(0, 2, n_bits)
     spread = draw(st.sampled_from([0.05, 0.5]))  # near each other, as learned codes are, or anywhere
@@ -32,10 +32,10 @@ def cases(draw):
 
 def oracle(database, queries, k, among=None):
     """(distance, id) of the nearest, by sorting all."""
-    answers = []
+    answers, bits, keys = [], database.unpack(), shuffled(database.ids)
     for query, turn in zip(queries.unpack(), turns(queries, "hamming"), strict=True):
-        distances = (database.unpack() != query).sum(axis=1)
-        order = np.lexsort((shuffled(database.ids) - turn, distances))
+        distances = (bits != query).sum(axis=1)
+        order = np.lexsort((keys - turn, distances))
         pairs = zip(distances[order].tolist(), database.ids[order].tolist(), strict=True)
         answers.append([pair for pair in pairs if among is None or pair[1] in among][:k])
     return answers
@@ -98,11 +98,12 @@ def test_within_equals_sorting_also_after_changes(case, radius):
     assert index.ids.tolist() == sorted(kept.ids.tolist())
     assert len(index) == len(kept)
     found = index.within(queries, radius)
-    for row, all_pairs in enumerate(oracle(kept, queries, len(kept))):
+    wanted = oracle(kept, queries, len(kept))
+    for row, all_pairs in enumerate(wanted):
         own = slice(found.offsets[row], found.offsets[row + 1])
         pairs = list(zip(found.distances[own].tolist(), found.ids[own].tolist(), strict=True))
         assert pairs == [pair for pair in all_pairs if pair[0] <= radius]
-    assert answers(index.search(queries, 7)) == oracle(kept, queries, 7)
+    assert answers(index.search(queries, 7)) == [pairs[:7] for pairs in wanted]
 
 
 @given(case=cases(), share=st.sampled_from([0.0, 0.1, 0.9, 1.0]))
@@ -112,8 +113,9 @@ def test_filters_by_ids_and_by_mask(case, share):
     index = HammingIndex().add(database[: len(database) // 2]).add(database[len(database) // 2 :])
     mask = rng.random(len(index)) < share
     chosen = set(index.ids[mask].tolist())
-    assert answers(index.search(queries, k, among=mask)) == oracle(database, queries, k, chosen)
-    assert answers(index.search(queries, k, among=[*chosen, 10**9])) == oracle(database, queries, k, chosen)
+    wanted = oracle(database, queries, k, chosen)
+    for among in (mask, [*chosen, 10**9]):
+        assert answers(index.search(queries, k, among=among)) == wanted
     near = index.within(queries, database.n_bits, among=mask)
     assert near.offsets.tolist() == [row * len(chosen) for row in range(len(queries) + 1)]
 

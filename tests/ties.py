@@ -1,10 +1,13 @@
 """The order of equal distances, by whole numbers alone."""
 
+import functools
+
 import numpy as np
 
 UNITS = 31
 
 
+@functools.cache
 def key(id_):
     """The place of an id in the shuffle."""
     mixed = (id_ + 0x632BE59BD9B4E019) * 0x9E3779B97F4A7C15 % 2**64
@@ -24,7 +27,7 @@ def turn(query, ranking):
 def turned(ids, query, ranking):
     """The places of ids among equal distances to a query."""
     start = turn(query, ranking)
-    return [_signed(key(id_) - start) for id_ in ids]
+    return [(key(id_) - start + 2**63) % 2**64 - 2**63 for id_ in ids]
 
 
 def _signed(number):
