@@ -17,6 +17,7 @@ from dmuh.trainer import train
 from dmuh.trainer.evaluation import evaluate_run
 
 SETTINGS = {"batch_size": 40, "query": 10, "train": 30, "validation": 0.0, "evaluate_every": 100, "image_size": 16}
+SMALL = {"query": 5, "train": 12}  # for a third of the images, where what is learned does not matter
 DEEP = [name for name, method in METHODS.items() if issubclass(method, Objective)]
 SHALLOW = [name for name, method in METHODS.items() if issubclass(method, ShallowMethod)]
 FEW_TREES = {"fasth": {"trees": 5, "depth": 3, "pairs": 20}}
@@ -43,6 +44,20 @@ def config_of(name: str, **settings: object) -> Config:
 @pytest.fixture(scope="module")
 def data(name, digits, pixels) -> Dataset:
     return pixels if name in SHALLOW else digits
+
+
+@pytest.fixture(scope="module")
+def few(digits) -> Dataset:
+    return third(digits)
+
+
+@pytest.fixture(scope="module")
+def few_pixels(pixels) -> Dataset:
+    return third(pixels)
+
+
+def third(data: Dataset) -> Dataset:
+    return Dataset(data.name, data.images[::3], data.labels[::3], data.classes)
 
 
 @pytest.fixture(scope="module", params=METHODS)
@@ -87,11 +102,12 @@ def pixels_of(run: Run, data: Dataset) -> np.ndarray:
 
 
 def test_two_lengths_and_several_labels_an_image(name, data, tmp_path):
+    data = third(data)
     several = data.labels.copy()
     several[:, 0] |= several[:, 1]  # every 1 is a 0 too
     several[5] = 0
     for n_bits in (12, 48):
-        config = config_of(name, bits=n_bits, epochs=1, query=5)
+        config = config_of(name, bits=n_bits, epochs=1, **SMALL)
         run = train(config, tmp_path / f"{n_bits}", dataset=Dataset(data.name, data.images, several, data.classes))
         found = TorchNetwork(*load_networks(run.load_model())).run(pixels_of(run, data))
         assert found["outputs"].shape == (len(data), n_bits)
@@ -102,26 +118,26 @@ def test_two_lengths_and_several_labels_an_image(name, data, tmp_path):
 
 
 @pytest.mark.parametrize("deep", DEEP)
-def test_same_seed_same_codes_also_after_an_interruption(deep, digits, tmp_path):
-    config = config_of(deep, bits=12, epochs=2)
-    first = train(config, tmp_path / "first", dataset=digits)
+def test_same_seed_same_codes_also_after_an_interruption(deep, few, tmp_path):
+    config = config_of(deep, bits=12, epochs=2, **SMALL)
+    first = train(config, tmp_path / "first", dataset=few)
 
     def stop(progress) -> None:
         if progress.epoch == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "second", dataset=digits, progress=stop)
-    second = train(config, tmp_path / "second", dataset=digits, resume=True)
+        train(config, tmp_path / "second", dataset=few, progress=stop)
+    second = train(config, tmp_path / "second", dataset=few, resume=True)
     same_run(first, second)
     assert [line["epoch"] for line in second.metrics()] == [1, 2]
 
 
 @pytest.mark.parametrize("moment", ["before the fit", "after it"])
 @pytest.mark.parametrize("shallow", SHALLOW)
-def test_a_fit_that_was_interrupted_starts_again_and_ends_the_same(shallow, moment, pixels, tmp_path, monkeypatch):
-    config = config_of(shallow, bits=12)
-    first = train(config, tmp_path / "first", dataset=pixels)
+def test_a_fit_that_was_interrupted_starts_again_and_ends_the_same(shallow, moment, few_pixels, tmp_path, monkeypatch):
+    config = config_of(shallow, bits=12, **SMALL)
+    first = train(config, tmp_path / "first", dataset=few_pixels)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -129,10 +145,10 @@ def test_a_fit_that_was_interrupted_starts_again_and_ends_the_same(shallow, mome
     owner, step = (METHODS[shallow], "_fit") if moment == "before the fit" else (Run, "save_model")
     monkeypatch.setattr(owner, step, stop)  # as by Ctrl-C at that moment
     with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "second", dataset=pixels)
+        train(config, tmp_path / "second", dataset=few_pixels)
     monkeypatch.undo()
     assert not Run(tmp_path / "second").finished
-    second = train(config, tmp_path / "second", dataset=pixels, resume=True)
+    second = train(config, tmp_path / "second", dataset=few_pixels, resume=True)
     same_run(first, second)
     assert [line["epoch"] for line in second.metrics()] == [1]
     assert len(second.trace()) == 1
