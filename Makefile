@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-LOCKED := $(PIP) install --require-hashes --no-deps --only-binary :all:
+LOCKED := $(PIP) install --require-hashes --no-deps --only-binary :all: --no-compile
 
 # Where the environment says otherwise, every process of the tests would compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -23,6 +23,7 @@ $(READY): pyproject.toml $(wildcard lock/*.txt)
 	$(LOCKED) -r lock/dev.txt
 	$(LOCKED) -r lock/torch-cpu.txt 2> /dev/null || $(LOCKED) -r lock/torch.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || true  # on all cores; pip would use one
 	@touch $@
 
 install: $(READY)  ## set up .venv with everything for development

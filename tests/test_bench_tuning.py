@@ -143,7 +143,7 @@ def test_the_best_try_is_chosen_and_its_settings_are_those_of_all_tables(vectors
 def test_one_command_tunes_and_runs_the_tables(vectors, tmp_path):
     file, out = tmp_path / "grid.toml", tmp_path / "bench"
     file.write_text(FILE.replace("seed = [0, 1]", "").replace("tries = 3", "tries = 2"))
-    said = json.loads(dmuh("bench", file, "--data", vectors, "--out", out, "--jobs", "2", "--json").stdout)
+    said = json.loads(dmuh("bench", file, "--data", vectors, "--out", out, "--jobs", "1", "--json").stdout)
     assert set(said["tuned"]) == {"dmuh", "itq"}
     assert (said["runs"], said["failed"]) == (3, 0)
     assert len(list((out / TUNING / "runs").iterdir())) == 4

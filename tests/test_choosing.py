@@ -1,5 +1,6 @@
 """The head that suits the data is chosen by images that are held out, where the settings leave it open."""
 
+import logging
 from contextlib import contextmanager
 
 import numpy as np
@@ -16,7 +17,7 @@ from dmuh.trainer import train
 from processes import main
 from together import finish, start
 
-SETTINGS = {"dataset": "features", "data": "x", "bits": 12, "epochs": 20, "train": 0.6, "evaluate_every": 20}
+SETTINGS = {"dataset": "features", "data": "x", "bits": 12, "epochs": 12, "train": 0.6, "evaluate_every": 12}
 AUTO = SETTINGS | {"method": "dmuh-plus", "head": "auto", "validation": 0.2}
 
 
@@ -33,10 +34,32 @@ def head_of(run):
     return load_networks(run.load_model())[0].hash_layer
 
 
-def test_a_kernel_is_chosen_where_no_linear_head_will_do_and_the_run_says_so(tmp_path, caplog):
-    with caplog.at_level("INFO"):
-        run = train(configure(AUTO), tmp_path / "run", dataset=two_sided())
-    (line,) = [text for text in caplog.messages if text.startswith("head: ")]
+@pytest.fixture(scope="module")
+def whole(shared_folder):
+    """A run whose head was chosen, and what was said of it."""
+
+    def make(folder):
+        said = []
+        listener = logging.Handler()
+        listener.emit = lambda record: said.append(record.getMessage())
+        logger = logging.getLogger("dmuh.trainer.choosing")
+        level = logger.level
+        logger.addHandler(listener)
+        logger.setLevel("INFO")
+        try:
+            train(configure(AUTO), folder / "run", dataset=two_sided())
+        finally:
+            logger.removeHandler(listener)
+            logger.setLevel(level)
+        (folder / "said.txt").write_text("\n".join(said))
+
+    folder = shared_folder("chosen", make)
+    return Run(folder / "run"), (folder / "said.txt").read_text().splitlines()
+
+
+def test_a_kernel_is_chosen_where_no_linear_head_will_do_and_the_run_says_so(whole):
+    run, said = whole
+    (line,) = [text for text in said if text.startswith("head: ")]
     settings = run.settings()
     assert settings["kernel"] == len(run.load_split(two_sided()).train)  # as there are fewer than 3,000
     assert f"similarities to {settings['kernel']} training images (kernel) and weight decay" in line
@@ -61,9 +84,8 @@ def test_what_is_given_is_never_changed(tmp_path, caplog, given, left):
         assert settings["kernel"] == 0
 
 
-def test_the_runs_own_settings_give_the_same_network_without_choosing_again(tmp_path, caplog):
-    first = train(configure(AUTO), tmp_path / "first", dataset=two_sided())
-    caplog.clear()  # it says what it chose where an earlier test left the log open
+def test_the_runs_own_settings_give_the_same_network_without_choosing_again(whole, tmp_path, caplog):
+    first, _ = whole
     with caplog.at_level("INFO"):
         again = train(configure(read_toml(first.config_file)), tmp_path / "again", dataset=two_sided())
     assert not [text for text in caplog.messages if text.startswith("head: ")]
@@ -72,8 +94,7 @@ def test_the_runs_own_settings_give_the_same_network_without_choosing_again(tmp_
 
 
 @pytest.mark.long
-def test_a_run_that_goes_on_keeps_what_was_chosen_for_it(tmp_path, monkeypatch):
-    whole = train(configure(AUTO), tmp_path / "whole", dataset=two_sided())
+def test_a_run_that_goes_on_keeps_what_was_chosen_for_it(whole, tmp_path, monkeypatch):
 
     def stop(step):
         if step.epoch == 7:
@@ -83,7 +104,7 @@ def test_a_run_that_goes_on_keeps_what_was_chosen_for_it(tmp_path, monkeypatch):
         train(configure(AUTO), tmp_path / "half", dataset=two_sided(), progress=stop)
     monkeypatch.setattr("dmuh.trainer.training.choose_head", None)
     half = train(configure(AUTO), tmp_path / "half", dataset=two_sided(), resume=True)
-    for name, array in whole.load_model().arrays.items():
+    for name, array in whole[0].load_model().arrays.items():
         np.testing.assert_array_equal(array, half.load_model().arrays[name])
 
 

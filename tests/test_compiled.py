@@ -53,12 +53,18 @@ def kept(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.nbi"))
 
 
-@pytest.mark.long
-def test_the_machine_code_is_kept_beside_the_source(tmp_path):
-    installed = copied(tmp_path / "installed")
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory) -> Path:
+    """An install that has kept its machine code."""
+    installed = copied(tmp_path_factory.mktemp("warm") / "installed")
     assert run(installed, ORDER) == "[1, 0, 2]\n"
-    (file,) = kept(installed)
-    assert file.parent == installed / "dmuh" / "index" / "__pycache__"
+    return installed
+
+
+@pytest.mark.long
+def test_the_machine_code_is_kept_beside_the_source(warm):
+    (file,) = kept(warm)
+    assert file.parent == warm / "dmuh" / "index" / "__pycache__"
 
 
 @pytest.mark.long
@@ -90,9 +96,8 @@ def test_a_full_disk_does_not_matter(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("left", [b"", b"no cache", b"\x80\x04"])
-def test_a_torn_cache_is_made_anew(tmp_path, left):
-    installed = copied(tmp_path / "installed")
-    run(installed, ORDER)
+def test_a_torn_cache_is_made_anew(warm, tmp_path, left):
+    installed = shutil.copytree(warm, tmp_path / "installed")
     (file,) = kept(installed)
     whole = file.read_bytes()
     file.write_bytes(left)

@@ -1,5 +1,6 @@
 """Small work is done by numpy at once, large work by compiled kernels, and both give the same to the last bit."""
 
+import functools
 import json
 import multiprocessing
 import subprocess
@@ -112,11 +113,9 @@ def test_both_measure_the_same(case, ties, denominator, topk, ranking, sure):
     assert same(*both(work))
 
 
-@pytest.mark.parametrize("ties", TIES)
-@pytest.mark.parametrize("n_labels", [3, 90])  # few label sets, or one for nearly each image
-@pytest.mark.parametrize("distinct", [500, 70_000])
-@pytest.mark.parametrize(("n_bits", "sure"), [(12, 1), (48, 0), (48, 1), (70, 2)])
-def test_both_measure_the_same_in_databases_of_several_chunks(n_bits, sure, distinct, n_labels, ties):
+@functools.lru_cache(maxsize=1)
+def several_chunks(n_bits, sure, distinct, n_labels):
+    """Queries and a database that is measured in several parts, with their labels."""
     n, rng = 70_000, np.random.default_rng(n_bits)
     pool = graded(Codes.from_outputs(rng.standard_normal((distinct, n_bits))), sure, rng)
     rows = rng.integers(0, distinct, n)
@@ -124,7 +123,15 @@ def test_both_measure_the_same_in_databases_of_several_chunks(n_bits, sure, dist
     database = Codes(pool.bits[rows], n_bits, None, rng.permutation(n), levels, pool.worth)
     labels = (rng.random((n, n_labels)) < 0.2).astype(np.uint8)
     query = Codes.from_outputs(rng.standard_normal((3, n_bits)), rng.random((3, n_bits)) / 2)
-    data = query, database, labels[:3], labels
+    return query, database, labels[:3], labels
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("n_labels", [3, 90])  # few label sets, or one for nearly each image
+@pytest.mark.parametrize("distinct", [500, 70_000])
+@pytest.mark.parametrize(("n_bits", "sure"), [(12, 1), (48, 0), (48, 1), (70, 2)])
+def test_both_measure_the_same_in_databases_of_several_chunks(n_bits, sure, distinct, n_labels, ties):
+    data = several_chunks(n_bits, sure, distinct, n_labels)
     assert same(*both(lambda: tuple(vars(evaluate(*data, topk=1000, ties=ties)).values())))
 
 

@@ -70,7 +70,9 @@ def oracle(database, queries, k, among=None):
             own = None if unsure is None else unsure[bit : bit + 1]
             worth = None if database.worth is None else database.worth[bit : bit + 1]
             table = [
-                units(query[bit : bit + 1], own, [value], [level], worth) for value in (0, 1) for level in range(n_levels)
+                units(query[bit : bit + 1], own, [value], [level], worth)
+                for value in (0, 1)
+                for level in range(n_levels)
             ]
             away += np.array(table)[entries[bit]]
         order = np.lexsort((turned(ids, queries[row], "soft"), away))

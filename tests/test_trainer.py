@@ -64,7 +64,6 @@ def test_same_seed_same_weights_and_codes_another_seed_others(finished, digits, 
 @pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 0.1), ("adamw", 0.001)])
 def test_interrupted_anywhere_and_resumed_gives_the_same_weights(digits, tmp_path, optimizer, lr):
     config = configure(SMALL, {"optimizer": optimizer, "lr": lr, "lr_final": 0.0001})
-    whole = train(config, tmp_path / "whole", dataset=digits)
     steps = 0
 
     def count(_: Progress) -> None:
@@ -80,7 +79,7 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_weights(digits, tmp_pat
 
         return progress
 
-    train(config, tmp_path / "counted", dataset=digits, progress=count)
+    whole = train(config, tmp_path / "whole", dataset=digits, progress=count)
     for step in (1, steps // 2, steps):
         steps = 0
         folder = tmp_path / f"killed-{step}"
