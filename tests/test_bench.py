@@ -427,7 +427,7 @@ def test_broken_off_in_every_way_and_finished_by_two_workers_it_gives_what_it_wo
             os.kill(worker.pid, signal.SIGKILL)
 
     with pytest.raises(RunError, match=r"a worker was killed.*the same command goes on from here"):
-        run_grid(grid, out, jobs=1, report=kill_worker)
+        run_grid(grid, out, jobs=2, report=kill_worker)
     states: list[State] = []
     monkeypatch.setattr(runner, "_LOOK", 0.01)
     ((failed, error),) = run_grid(grid, out, jobs=2, report=states.append)
