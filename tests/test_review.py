@@ -1,14 +1,18 @@
 """Wrong labels: what others say of an image, how sure that is, and which images are suspect."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 from dmuh.errors import InputError
 from dmuh.review import find_suspects
-from dmuh.review.probability import logistic, probabilities
-from dmuh.review.ridge import LeaveOneOut
+from dmuh.review.kernel import KernelFeatures
+from dmuh.review.logistic import PENALTIES, ROUNDS, Folds
+from dmuh.review.noise import OneLabel, SeveralLabels
 
 
 def clusters(n, n_classes, seed=0, width=8, spread=0.5):
@@ -24,98 +28,230 @@ def one_hot(classes, n_classes):
     return np.eye(n_classes, dtype=np.uint8)[classes]
 
 
-def all_predictions(fit, *targets):
-    parts = [predicted for _, predicted in fit.predictions(targets)]
-    return [np.concatenate(own) for own in zip(*parts, strict=True)]
+# -- vectors as features of a kernel ---------------------------------------------------------------------------------
+
+
+def test_with_a_landmark_for_each_image_the_kernel_is_exact():
+    vectors, _ = clusters(50, 3)
+    kernel = KernelFeatures(vectors)
+    features = kernel.of(np.arange(50))
+    distances = np.square(vectors[:, None] - vectors[None]).sum(axis=2)
+    expected = np.exp(-distances / distances.mean())
+    expected = expected - expected.mean(axis=0) - expected.mean(axis=1)[:, None] + expected.mean()
+    np.testing.assert_allclose(features[:, :-1] @ features[:, :-1].T, expected, atol=4e-3)
+    assert features.shape == (50, kernel.width)
+    assert (features[:, -1] == 1).all()
+    assert kernel.spread == pytest.approx(np.trace(expected) / 50, abs=0.02)
+
+
+def test_images_become_features_in_parts(monkeypatch):
+    kernel = KernelFeatures(clusters(60, 3)[0], landmarks=20)
+    rows = np.random.default_rng(0).permutation(60)
+    whole = kernel.of(rows)
+    monkeypatch.setattr("dmuh.review.kernel._ROWS", 7)
+    np.testing.assert_allclose(kernel.of(rows), whole, atol=1e-4)
+    np.testing.assert_allclose(kernel.of(rows[5:6]), whole[5:6], atol=1e-4)
+
+
+def test_other_landmarks_are_drawn_by_another_seed():
+    vectors, _ = clusters(60, 3)
+    first, again, other = (KernelFeatures(vectors, seed, landmarks=20).of(np.arange(60)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+# -- how often labels are wrong --------------------------------------------------------------------------------------
+
+
+def some_noise(kind, n_classes, rng):
+    if kind is OneLabel:
+        given = rng.random((n_classes, n_classes)) + 3 * np.eye(n_classes)
+        return OneLabel(given / given.sum(axis=1, keepdims=True), np.full(n_classes, 1 / n_classes))
+    return SeveralLabels(0.2, 0.1, np.ones(n_classes), np.zeros(n_classes))
+
+
+def some_labels(kind, n, n_classes, rng):
+    if kind is OneLabel:
+        return one_hot(rng.integers(0, n_classes, n), n_classes)
+    return rng.integers(0, 2, (n, n_classes), np.uint8)
+
+
+@pytest.mark.parametrize("kind", [OneLabel, SeveralLabels])
+@given(st.integers(2, 5), st.integers(0, 20))
+@settings(max_examples=20, deadline=None)
+def test_the_gradient_is_that_of_the_likelihood(kind, n_classes, seed):
+    rng = np.random.default_rng(seed)
+    logits, labels = rng.normal(size=(1, n_classes)), some_labels(kind, 1, n_classes, rng)
+    noise, step = some_noise(kind, n_classes, rng), 1e-5
+    expected = [
+        (noise.likelihood(logits - move, labels) - noise.likelihood(logits + move, labels)) / (2 * step)
+        for move in step * np.eye(n_classes)
+    ]
+    np.testing.assert_allclose(noise.gradient(logits, labels)[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [OneLabel, SeveralLabels])
+def test_where_no_label_is_wrong_the_gradient_is_that_of_a_plain_logistic_regression(kind):
+    rng = np.random.default_rng(0)
+    logits, labels = 5 * rng.normal(size=(30, 4)), some_labels(kind, 30, 4, rng)
+    raised = np.exp(logits)
+    predicted = raised / raised.sum(axis=1, keepdims=True) if kind is OneLabel else raised / (1 + raised)
+    np.testing.assert_allclose(kind.none(labels).gradient(logits, labels), predicted - labels, atol=1e-9)
+
+
+@given(st.integers(2, 5), st.integers(0, 20))
+@settings(max_examples=20, deadline=None)
+def test_the_probability_of_a_wrong_label_is_by_bayes(n_classes, seed):
+    rng = np.random.default_rng(seed)
+    logits, labels = rng.normal(size=(6, n_classes)), some_labels(OneLabel, 6, n_classes, rng)
+    noise = replace(some_noise(OneLabel, n_classes, rng), slope=1.5)
+    suggested, probability = noise.judged(logits, labels)
+    for row in range(6):
+        own, chances = labels[row].argmax(), np.exp(1.5 * logits[row])
+        joint = [chances[right] * noise.given[right, own] for right in range(n_classes)]
+        assert probability[row] == pytest.approx(1 - joint[own] / sum(joint))
+        joint[own] = 0
+        assert suggested[row].tolist() == np.eye(n_classes)[np.argmax(joint)].tolist()
+
+
+@given(st.integers(1, 4), st.integers(0, 20))
+@settings(max_examples=20, deadline=None)
+def test_with_several_labels_each_is_judged_by_bayes(n_classes, seed):
+    rng = np.random.default_rng(seed)
+    logits, labels = 2 * rng.normal(size=(8, n_classes)), some_labels(SeveralLabels, 8, n_classes, rng)
+    noise = replace(some_noise(SeveralLabels, n_classes, rng), bare=0.3)
+    suggested, probability = noise.judged(logits, labels)
+    for row in range(8):
+        p = 1 / (1 + np.exp(-logits[row]))
+        there, not_there = 0.1 * (1 - p) / (0.1 * (1 - p) + 0.8 * p), 0.2 * p / (0.2 * p + 0.9 * (1 - p))
+        wrong = np.where(labels[row] == 1, there, not_there)
+        expected = 1 - np.prod(1 - wrong)
+        if not labels[row].any():  # fewer images than that are really without any
+            really = np.prod(0.9 * (1 - p))
+            taken = np.prod(0.9 * (1 - p) + 0.2 * p) - really
+            expected = taken / (taken + 0.3 * really)
+        assert probability[row] == pytest.approx(expected)
+        changed = wrong > 0.5
+        changed[wrong.argmax()] = True
+        assert (suggested[row] != labels[row]).tolist() == changed.tolist()
+
+
+def mistaken(share, moved, n_classes=4, n=6000):
+    """Logits of a fit that is not as sure as it might be, labels of which a share is wrong, and which."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(n, n_classes))
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    right = (rng.random((n, 1)) < chances.cumsum(axis=1)).argmax(axis=1)
+    is_wrong = rng.random(n) < share
+    others = (right + rng.integers(1, 1 + moved, n)) % n_classes
+    return 0.5 * logits, one_hot(np.where(is_wrong, others, right), n_classes), is_wrong
+
+
+def test_classes_that_are_given_for_another_are_found():
+    logits, labels, _ = mistaken(0.3, moved=1)
+    given = OneLabel.none(labels).fitted(logits, labels).given
+    np.testing.assert_allclose(given.sum(axis=1), 1)
+    np.fill_diagonal(given, 0)
+    np.testing.assert_array_equal(given.argmax(axis=1), [1, 2, 3, 0])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3])
+def test_the_share_of_wrong_labels_is_found(share):
+    shrunk, labels, is_wrong = mistaken(share, moved=3)
+    noise = OneLabel.none(labels).fitted(shrunk, labels)
+    assert noise.slope == pytest.approx(2, rel=0.15)
+    _, probability = noise.judged(shrunk, labels)
+    assert probability.mean() == pytest.approx(share, abs=0.02)
+    for low, high in ((0, 0.3), (0.3, 0.7), (0.7, 1.1)):
+        inside = (probability >= low) & (probability < high)
+        if inside.sum() > 100:
+            assert probability[inside].mean() == pytest.approx(is_wrong[inside].mean(), abs=0.1)
+
+
+def test_the_shares_of_missing_and_added_labels_are_found():
+    rng = np.random.default_rng(0)
+    logits = 5 * rng.normal(size=(4000, 3)) - 2
+    right = (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.uint8)
+    labels = np.where(right == 1, rng.random(right.shape) >= 0.1, rng.random(right.shape) < 0.03).astype(np.uint8)
+    noise = SeveralLabels.none(labels).fitted(0.5 * logits + 0.3, labels)
+    assert noise.missing == pytest.approx(0.1, abs=0.02)
+    assert noise.added == pytest.approx(0.03, abs=0.01)
+    np.testing.assert_allclose(noise.slope, 2, rtol=0.2)
+    assert noise.bare == pytest.approx(1, abs=0.1)
+    some = labels.any(axis=1)
+    assert SeveralLabels.none(labels).fitted(0.5 * logits[some], labels[some]).bare == 0
 
 
 # -- what others say of an image -------------------------------------------------------------------------------------
 
 
-@given(st.integers(4, 30), st.integers(1, 3), st.integers(2, 30), st.integers(0, 5))
-@settings(max_examples=40, deadline=None)
-def test_each_image_is_judged_by_a_fit_to_all_others(n, n_targets, landmarks, seed):
-    rng = np.random.default_rng(seed)
-    vectors = rng.standard_normal((n, 3)).astype(np.float32)
-    targets = rng.integers(0, 2, (n, n_targets), np.uint8)
-    fit = LeaveOneOut(vectors, seed, landmarks=landmarks)
-    (predicted,) = all_predictions(fit, targets)
-    features = np.concatenate([features for _, features, _ in fit._chunks([targets])]).astype(float)
-    for left_out in range(n):
-        others = np.arange(n) != left_out
-        x, y = features[others], targets[others].astype(float)
-        middle = x.mean(axis=0)
-        gram = (x - middle).T @ (x - middle) + fit._penalty * np.eye(x.shape[1])
-        weights = np.linalg.solve(gram, (x - middle).T @ (y - y.mean(axis=0)))
-        expected = (features[left_out] - middle) @ weights + y.mean(axis=0)
-        np.testing.assert_allclose(predicted[left_out], expected, atol=2e-3)
+@pytest.mark.parametrize("kind", [OneLabel, SeveralLabels])
+def test_each_fold_is_judged_by_the_best_fit_to_the_others(kind):
+    rng = np.random.default_rng(0)
+    vectors, labels = rng.normal(size=(40, 3)).astype(np.float32), some_labels(kind, 40, 3, rng)
+    kernel = KernelFeatures(vectors, landmarks=6)
+    folds = Folds(kernel, labels)
+    fit = folds.fit(kind.none(labels), 0.5, (300,))
+    features = kernel.of(folds.order).astype(float)
+    assert sorted(folds.order) == list(range(40))
+    penalties = np.r_[np.full(6, 0.5 * kernel.spread), 1e-3][:, None]
+    for part in folds.parts:
+        others = np.delete(np.arange(40), part)
+        x, y = features[others], labels[folds.order[others]]
+
+        def loss(flat, x=x, y=y):
+            weights = flat.reshape(7, 3)
+            return -len(x) * kind.none(labels).likelihood(x @ weights, y) + 0.5 * (penalties * weights**2).sum()
+
+        best = minimize(loss, np.zeros(21), tol=1e-9).x.reshape(7, 3)
+        chances, expected = features[part] @ best, fit.logits[part]
+        if kind is OneLabel:  # only differences count
+            chances, expected = (z - z.mean(axis=1, keepdims=True) for z in (chances, expected))
+        np.testing.assert_allclose(chances, expected, atol=0.02)
 
 
-def test_with_a_landmark_for_each_image_the_kernel_is_exact():
-    vectors, _ = clusters(50, 3)
-    fit = LeaveOneOut(vectors)
-    ((_, features, _),) = fit._chunks([np.zeros((50, 1), np.uint8)])
-    distances = np.square(vectors[:, None] - vectors[None]).sum(axis=2)
-    np.testing.assert_allclose(features @ features.T, np.exp(-distances / distances.mean()), atol=2e-3)
+@pytest.mark.parametrize("kind", [OneLabel, SeveralLabels])
+def test_an_image_is_judged_without_its_own_label(kind):
+    rng = np.random.default_rng(0)
+    vectors, labels = rng.normal(size=(50, 3)).astype(np.float32), some_labels(kind, 50, 3, rng)
+    noise = some_noise(kind, 3, rng)
+    folds = Folds(KernelFeatures(vectors), labels)
+    before = folds.fit(noise, 0.5, (5,)).logits
+    first = folds.parts[0]
+    folds._labels[first] = np.roll(folds._labels[first], 1, axis=1)
+    after = folds.fit(noise, 0.5, (5,)).logits
+    np.testing.assert_array_equal(before[first], after[first])
+    assert not np.allclose(before[first.stop :], after[first.stop :])
+
+
+def test_classes_are_dealt_out_to_all_folds():
+    vectors, classes = clusters(53, 3)
+    folds = Folds(KernelFeatures(vectors), one_hot(classes, 3))
+    counts = np.array([np.bincount(classes[folds.order[part]], minlength=3) for part in folds.parts])
+    assert counts.shape == (5, 3)
+    assert (np.ptp(counts, axis=0) <= 1).all()
+
+
+def test_the_penalty_is_that_under_which_held_out_labels_are_most_likely(monkeypatch):
+    vectors, classes = clusters(100, 3, spread=2.0)
+    labels = one_hot(classes, 3)
+    folds, noise = Folds(KernelFeatures(vectors), labels), OneLabel.none(labels)
+    tried = {penalty: folds.fit(noise, penalty, ROUNDS[:2]).likelihood for penalty in PENALTIES}
+    best = max(tried, key=tried.__getitem__)
+    np.testing.assert_array_equal(folds.best(noise).logits, folds.fit(noise, best).logits)
+    monkeypatch.setattr("dmuh.review.logistic._ONE_FOLD", 10)
+    tried = {penalty: folds.fit(noise, penalty, ROUNDS[:2], [0]).likelihood for penalty in PENALTIES}
+    best = max(tried, key=tried.__getitem__)
+    np.testing.assert_array_equal(folds.best(noise).logits, folds.fit(noise, best).logits)
 
 
 def test_images_are_gone_through_in_parts(monkeypatch):
     vectors, classes = clusters(60, 3)
-    targets = one_hot(classes, 3)
-    whole = all_predictions(LeaveOneOut(vectors), targets, 1 - targets)
-    monkeypatch.setattr("dmuh.review.ridge._ROWS", 7)
-    parts = all_predictions(LeaveOneOut(vectors), targets, 1 - targets)
-    for one, other in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-3)
-
-
-def test_other_landmarks_are_drawn_by_another_seed():
-    vectors, classes = clusters(60, 3)
-    first, again, other = (
-        all_predictions(LeaveOneOut(vectors, seed, landmarks=20), one_hot(classes, 3))[0] for seed in (0, 0, 1)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-# -- how sure that is ------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 20), st.floats(-2, 2), st.floats(-3, 3))
-@settings(max_examples=20, deadline=None)
-def test_a_logistic_regression_is_where_its_likelihood_is_largest(seed, slope, shift):
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal(50)
-    y, weights = (rng.random(50) < 1 / (1 + np.exp(-slope * x - shift))).astype(float), rng.random(50) + 0.5
-
-    def loss(a, b):
-        margin = (2 * y - 1) * (a * x + b)
-        return (weights * np.logaddexp(0, -margin)).sum() + 0.005 * (a * a + 1e-3 * b * b)
-
-    best = logistic(x, y, weights)
-    around = [loss(best[0] + da, best[1] + db) for da, db in ((0.01, 0), (-0.01, 0), (0, 0.01), (0, -0.01))]
-    assert loss(*best) <= min(around) + 1e-9
-    assert logistic(x, y) != best
-
-
-@pytest.mark.parametrize("share", [0.02, 0.3])
-def test_probabilities_are_how_often_labels_are_wrong(share):
-    rng = np.random.default_rng(0)
-    n = 20_000
-    is_wrong = rng.random(n) < share
-    scores = rng.standard_normal(n) - 2 + 3 * is_wrong
-    replaced = rng.standard_normal(1000) + 1
-    found = probabilities(scores, replaced)
-    assert found.sum() == pytest.approx(is_wrong.sum(), rel=0.2)
-    for low, high in ((0, 0.3), (0.3, 0.7), (0.7, 1)):
-        inside = (found >= low) & (found < high)
-        assert found[inside].mean() == pytest.approx(is_wrong[inside].mean(), abs=0.12)
-    assert (np.diff(found[np.argsort(scores)]) >= 0).all()
-
-
-def test_no_scores_no_probabilities():
-    assert probabilities(np.empty(0), np.ones(3)).shape == (0,)
-    assert probabilities(np.ones(2), np.empty(0)).tolist() == [0, 0]
+    labels = one_hot(classes, 3)
+    folds = Folds(KernelFeatures(vectors), labels)
+    whole = folds.fit(OneLabel.none(labels), 0.5, (3,)).logits
+    monkeypatch.setattr("dmuh.review.logistic._ROWS", 7)
+    np.testing.assert_allclose(folds.fit(OneLabel.none(labels), 0.5, (3,)).logits, whole, atol=1e-3)
 
 
 # -- suspects --------------------------------------------------------------------------------------------------------
@@ -157,18 +293,31 @@ def test_images_without_a_label_take_no_part_where_each_has_one():
     assert len(find_suspects(vectors, labels, several=True)) == 100
 
 
-def test_a_frequent_class_is_not_suggested_for_being_frequent(monkeypatch):
-    rng = np.random.default_rng(0)
-    classes = np.repeat([0, 1], [380, 20])
-    vectors = (rng.standard_normal((400, 6)) + 1.2 * classes[:, None]).astype(np.float32)
-    with_handicap = find_suspects(vectors, one_hot(classes, 2))
-    monkeypatch.setattr("dmuh.review.suspects._HANDICAP", 0)
-    without = find_suspects(vectors, one_hot(classes, 2))
+def test_beyond_a_number_of_images_a_sample_is_fitted_to(monkeypatch):
+    vectors, classes = clusters(400, 4, spread=0.3)
+    given_classes = classes.copy()
+    wrong = np.random.default_rng(1).permutation(400)[:40]
+    given_classes[wrong] = (classes[wrong] + 1) % 4
+    whole = find_suspects(vectors, one_hot(given_classes, 4))
+    monkeypatch.setattr("dmuh.review.logistic.IMAGES", 200)
+    monkeypatch.setattr("dmuh.review.suspects._ROWS", 30)
+    found = find_suspects(vectors, one_hot(given_classes, 4))
+    assert sorted(found.positions) == list(range(400))
+    assert set(found.positions[:40]) == set(wrong)
+    assert not np.array_equal(found.probability, whole.probability)
 
-    def rare_among_first(found):
-        return (classes[found.positions[:20]] == 1).sum()
 
-    assert rare_among_first(with_handicap) < rare_among_first(without)
+def test_of_a_label_that_no_other_image_has_nothing_is_known():
+    vectors, classes = clusters(200, 3, spread=0.3)
+    wrong = np.flatnonzero(classes == 0)[1:11]
+    alone = np.flatnonzero(classes == 0)[11]
+    classes[wrong], classes[alone] = 1, 3
+    labels = np.insert(one_hot(classes, 4), 2, 0, axis=1)  # and a class that no image has
+    found = find_suspects(vectors, labels)
+    assert set(found.positions[:10]) == set(wrong)
+    of_alone = found.probability[found.positions == alone]
+    assert of_alone == pytest.approx(found.probability[found.positions != alone].mean(), rel=0.2)
+    assert not found.suggested[:, 2].any()
 
 
 def several(n=600, seed=0):

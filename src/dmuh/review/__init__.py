@@ -1,7 +1,8 @@
 """Which labels are probably wrong, which ones would be right, and how sure that is. No torch but for new features.
 
-ridge.py        LeaveOneOut: what all other images say of each
-probability.py  how likely a label is wrong, learned from labels that were replaced on purpose
+kernel.py       KernelFeatures: vectors as features in which a linear fit tells curved classes apart
+noise.py        OneLabel, SeveralLabels: how often labels are wrong, and how likely a given one is
+logistic.py     Folds: what fits to other images say of each
 suspects.py     find_suspects: vectors and labels in, suspects out
 sources.py      the images, labels and vectors of a run, an index, a folder, a data set or a catalogue
 lists.py        suspects as a CSV list that a person goes through, and the decisions that come back
