@@ -39,7 +39,7 @@ def test_a_grid_can_be_run_by_the_command_in_its_header(file):
     for cell in grid.cells:
         assert (cell.config.protocol.tuning > 0) == tuning  # settings are never chosen by the test images
         held_out = (
-            0.1 if file.stem.startswith(("sure-", "tuned-", "unseen-")) else 0.0
+            0.1 if file.stem.startswith(("sure-", "tuned-", "unseen-", "default-")) else 0.0
         )  # to count on how often bits turn over
         assert cell.config.protocol.validation == held_out
         assert cell.config.training.seed in ((7, 8, 9) if tuning else range(6))  # nor by the seeds of the tables
