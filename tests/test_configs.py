@@ -21,7 +21,8 @@ def test_a_file_can_be_run_by_the_command_in_its_header(file):
     assert command[-2] == "--out"
     config = configure(read_toml(file))
     assert config.data.dataset in ("cifar10", "csv", "folder")
-    assert config.protocol.validation == 0  # all training images train; what was tuned was tuned before
+    # all training images train, but for a few by which it is counted how often bits turn over; nothing is tuned
+    assert config.protocol.validation in (0, 0.05)
 
 
 def test_there_are_some():
