@@ -111,8 +111,9 @@ def test_a_run_with_similarities_is_saved_loaded_and_exported(vectors, tmp_path)
     codes = codes_of(run, vectors)
     sure = outputs.abs().numpy() > 1e-4
     np.testing.assert_array_equal(codes.unpack()[sure], (outputs.numpy() >= 0)[sure])
-    turnover = Calibration.of_card(run.load_model().metadata).turnover
-    np.testing.assert_allclose(codes.uncertainty, turnover((outputs - copied).abs().numpy()), atol=0.01)
+    calibration = Calibration.of_card(run.load_model().metadata)
+    expected = calibration.uncertainty({"outputs": outputs.numpy(), "uncertainty": (outputs - copied).abs().numpy()})
+    np.testing.assert_allclose(codes.uncertainty, expected, atol=0.01)
 
 
 def test_a_run_with_similarities_resumes_to_the_same_codes(vectors, tmp_path):
