@@ -8,7 +8,6 @@ as said.
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +53,11 @@ def measured(queries: Outputs, database: Outputs, calibration: Calibration, labe
         kept = calibration.kept(database.codes(calibration, max(sure, 1)), sure)
         found = evaluate(queries.codes(calibration, max(sure, 1)), kept, of_query, of_database, ranking=ranking)
         note(f"dmuh, {ranking}" + f", {sure} sure per bit" * bool(sure), n_bits * (1 + sure) / 8, found.map)
-    real: Callable[[Outputs], NDArray[np.float32]] = lambda found: np.tanh(found.outputs)  # noqa: E731
-    exact = real(queries) @ real(database).T
-    note("float32, exact", 4.0 * n_bits, mean_average_precision(np.argsort(-exact, axis=1, kind="stable"), relevant))
-    for name, size, peer in real_peers(real(database)):
-        _, ranked = peer.search(real(queries), len(database.positions))
+    asked, kept_real = np.tanh(queries.outputs), np.tanh(database.outputs)
+    ranked = np.argsort(-asked @ kept_real.T, axis=1, kind="stable")
+    note("float32, exact", 4.0 * n_bits, mean_average_precision(ranked, relevant))
+    for name, size, peer in real_peers(kept_real):
+        _, ranked = peer.search(asked, len(kept_real))
         note(name, size, mean_average_precision(ranked, relevant))
     return table(rows)
 

@@ -43,7 +43,9 @@ def test_a_grid_can_be_run_by_the_command_in_its_header(file):
             0.1 if file.stem.startswith(("sure-", "tuned-", "unseen-", "default-")) else 0.0
         )  # to count on how often bits turn over
         assert cell.config.protocol.validation == held_out
-        assert cell.config.training.seed in ((7, 8, 9) if tuning else range(6))  # nor by the seeds of the tables
+        never_looked_at = file.stem.startswith(("tuned-", "default-"))
+        seeds = (7, 8, 9) if tuning else (3, 4, 5) if never_looked_at else (0, 1, 2)
+        assert cell.config.training.seed in seeds  # nor by the seeds of the tables
     for one in read_tuning(file, {}).tries:
         assert one.cell.config.protocol.tuning > 0
         assert one.cell.config.training.seed == 7

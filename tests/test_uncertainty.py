@@ -103,6 +103,8 @@ def test_a_new_source_is_a_class_and_a_line_in_the_table(digits, tmp_path, monke
     turnover = hasher.calibration.turnover
     assert turnover is not None
     assert np.ptp(turnover(expected)) > 0
+    codes = hasher.encode(digits.images[:3])
+    np.testing.assert_array_equal(codes.uncertainty, hasher.calibration.uncertainty(found))
     monkeypatch.delitem(UNCERTAINTY_SOURCES, Constant.name)
     with pytest.raises(FormatError, match="unknown source of uncertainty 'constant'"):
         load_networks(model)
