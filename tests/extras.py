@@ -9,19 +9,23 @@ from typing import Any
 import pytest
 
 
-def needs(distribution: str, extra: str, module: str | None = None) -> Any:
-    """Return the module of a distribution; skip what follows where it is not installed, fail where it is broken."""
+def needs(distribution: str, extra: str | None, module: str | None = None) -> Any:
+    """Return the module of a distribution; skip what follows where it is not installed, fail where it is broken.
+
+    `extra` is the one of dmuh that brings it, if any does.
+    """
+    wanted = distribution if extra is None else f"'dmuh[{extra}]'"
     try:
         version = metadata.version(distribution)
     except metadata.PackageNotFoundError:
-        pytest.skip(f"{distribution} is not installed: pip install 'dmuh[{extra}]'", allow_module_level=True)
+        pytest.skip(f"{distribution} is not installed: pip install {wanted}", allow_module_level=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what it imports itself
             return importlib.import_module(module or distribution)
     except Exception as error:
         why = f"{distribution} {version} is installed and does not import: {error!r}"
-        pytest.fail(f"{why}; dmuh[{extra}] is not tested so: make clean install sets everything up anew", pytrace=False)
+        pytest.fail(f"{why}; {wanted} is not tested so: make clean install sets everything up anew", pytrace=False)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

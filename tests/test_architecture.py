@@ -14,8 +14,8 @@ import dmuh
 SOURCE = Path(dmuh.__file__).parent
 ORDER = ["errors", "machine", "progress", "workers", "files", "documents", "config", "codes", "index", "metrics",
          "images", "datasets", "protocols", "collection", "backbones", "network", "methods", "runs",
-         "encoder", "features", "duplicates", "trainer", "catalogue", "opening", "review", "shards", "estimator",
-         "bench", "report", "server", "cli"]  # fmt: skip
+         "encoder", "features", "duplicates", "trainer", "catalogue", "opening", "review", "shards", "handover",
+         "estimator", "bench", "report", "server", "cli"]  # fmt: skip
 WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "encoder/onnx_operators.py",
               "encoder/onnx_recorder.py", "trainer", "estimator", "bench"}  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -80,7 +80,8 @@ def test_only_the_command_line_prints():
 def test_public_names():
     assert dmuh.__all__ == [
         "Codes", "Collection", "Config", "Dataset", "DmuhError", "HammingIndex", "Hasher", "Hashing", "Matches",
-        "Metrics", "__version__", "configure", "evaluate", "load_dataset", "one_hot", "show_matches", "train",
+        "Metrics", "__version__", "configure", "evaluate", "hand_over", "load_dataset", "one_hot",
+        "show_matches", "train",
     ]  # fmt: skip
     assert all(getattr(dmuh, name) is not None for name in dmuh.__all__)
     assert dir(dmuh) == sorted(dmuh.__all__)

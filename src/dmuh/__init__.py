@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dmuh.encoder import Hasher
     from dmuh.errors import DmuhError
     from dmuh.estimator import Hashing
+    from dmuh.handover import hand_over
     from dmuh.index import HammingIndex, Matches
     from dmuh.methods import configure
     from dmuh.metrics import Metrics, evaluate
@@ -40,6 +41,7 @@ _HOME = {
     "Metrics": "metrics",
     "configure": "methods",
     "evaluate": "metrics",
+    "hand_over": "handover",
     "load_dataset": "datasets",
     "one_hot": "datasets",
     "show_matches": "report.matches",
@@ -61,6 +63,7 @@ __all__ = [
     "__version__",
     "configure",
     "evaluate",
+    "hand_over",
     "load_dataset",
     "one_hot",
     "show_matches",

@@ -7,6 +7,7 @@ import typer
 
 from dmuh.cli.console import say, say_json, warn
 from dmuh.cli.encode import Replace, encode_to, load_by, reading_by
+from dmuh.cli.handover import To, hand_over_to, index_table, is_table
 from dmuh.cli.milvus import fill_milvus
 from dmuh.cli.options import DatasetOptions, Engine, Json, Sure, Workers, flag, with_groups
 from dmuh.cli.search import load_model
@@ -19,7 +20,7 @@ from dmuh.errors import ConfigError, RunError
 def index(
     source: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="Folder of a run or of `dmuh export`; or of codes that `dmuh encode` made."),
+        typer.Argument(metavar="RUN", help="Folder of a run or of `dmuh export`; or codes that were made before."),
     ],
     images: Annotated[
         list[Path] | None,
@@ -38,6 +39,7 @@ def index(
         flag("--sync", help="Instead: take up what was added, changed and removed since RUN, an index, was made."),
     ] = False,
     engine: Engine = None,
+    to: To = None,
     as_json: Json = False,
 ) -> None:
     """Make images searchable: encode them, unless they are codes already, and index their codes.
@@ -49,6 +51,11 @@ def index(
 
     dmuh index photos.index --sync
     """
+    if to is not None:
+        if images or sure is not None or sync or engine or dataset.given():
+            raise ConfigError("codes are handed over as they are: give them and --to, if need be --out and --replace")
+        hand_over_to(source, to, out, replace, as_json)
+        return
     if sync:
         if images or out or sure is not None or replace or engine or dataset.given():
             raise ConfigError("an index remembers how it was made: give it and --sync, with --workers if need be")
@@ -57,17 +64,18 @@ def index(
     from dmuh.collection import Collection
     from dmuh.shards import Shards
 
-    replaced = False
+    replaced = out is not None and Collection(out).has_index
     if Collection(source).exists or Shards(source).exists:
         if images or out or sure is not None:
             raise ConfigError(f"{source} holds codes, which are indexed in place: leave out images, --out and --sure")
         if engine is None and not Collection(source).exists:
             Shards(source).merge()
         out = source
+    elif is_table(source):
+        out = index_table(source, images, out, replace)
     elif not images or out is None:
         raise ConfigError("to index images give a run, the images and --out: dmuh index RUN IMAGES --out INDEX")
     else:
-        replaced = Collection(out).has_index
         encode_to(out, source, images, dataset, sure, workers, replace)
     built = Collection(out).build_index() if engine is None else fill_milvus(engine, out)
     result = {"index": str(out), "images": len(built), "n_bits": built.n_bits, "replaced": replaced}
