@@ -3,8 +3,10 @@
 import os
 import shutil
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from dmuh.bench.cells import run_cell
 from dmuh.bench.results import write_results
 from dmuh.datasets import Dataset, one_hot
 from dmuh.datasets.mnist5k import load_mnist5k
+from dmuh.index import MilvusIndex
 from dmuh.runs import Run
 from extras import needs
 from milvus_server import ADDRESS, CANNOT, SERVED, Server
@@ -217,3 +220,18 @@ def milvus_address(milvus_server: Server | None, tmp_path: Path) -> str:
     """The address of that server, else of a file."""
     needs("milvus-lite", "milvus", "milvus_lite")
     return ADDRESS if milvus_server else f"milvus:{tmp_path / 'codes.db'}"
+
+
+@pytest.fixture
+def opened_milvus(milvus_address: str) -> Iterator[Callable[..., MilvusIndex]]:
+    """A function that opens a collection, which is this test's alone, again, with options."""
+    made: list[MilvusIndex] = []
+    name = f"test_{uuid.uuid4().hex}"
+
+    def open_index(**options: Any) -> MilvusIndex:
+        made.append(MilvusIndex(milvus_address, **{"collection": name, **options}))
+        return made[-1]
+
+    yield open_index
+    for index in made:
+        index.close()

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +33,7 @@ from milvus_server import ADDRESS, CANNOT, SERVED, in_own_network, why_none
 from sharded import begun, noisy_images, projecting_hasher
 
 needs("milvus-lite", "milvus", "milvus_lite")
+schema_pb2 = needs("pymilvus", "milvus", "pymilvus.grpc_gen.schema_pb2")
 # a process of its own stands behind each of these; the warnings are of pymilvus and what it imports
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
@@ -46,18 +46,8 @@ def random_codes(n, n_bits=20, seed=0, ids=None):
 
 
 @pytest.fixture
-def opened(milvus_address):
-    """A function that opens the index again, with options; its collection is this test's alone."""
-    made = []
-
-    def open_index(**options):
-        made.append(MilvusIndex(milvus_address, collection=name, **options))
-        return made[-1]
-
-    name = f"test_{uuid.uuid4().hex}"
-    yield open_index
-    for index in made:
-        index.close()
+def opened(opened_milvus):
+    return opened_milvus
 
 
 @pytest.fixture
@@ -214,12 +204,15 @@ def test_layouts_and_rows_come_back(n_bits, sure, of, seed):
     layout = Layout(n_bits, codes.worth, of)
     again = Layout.described(layout.description(), ["id", "code", "labels", "graded", "contents"])
     assert (again.n_bits, again.of, again.sure, again.weighs) == (n_bits, of, sure, True)
-    rows = again.rows(codes, None, [4, 0, 2])
-    read = again.codes([row["id"] for row in rows], [row["graded"] for row in rows])
+    named = [["a"], ["no"], ["b", "c"], ["no"], []]
+    columns = {column.field_name: column for column in again.columns(codes, named, np.array([4, 0, 2]), schema_pb2)}
+    ids, graded = columns["id"].scalars.long_data.data, columns["graded"].scalars.string_data.data
     kept = codes[[4, 0, 2]]
-    assert read == Codes(kept.bits, n_bits, None, kept.ids, kept.levels, kept.worth)
-    assert [row["contents"] for row in rows] == kept.contents.tolist()
-    assert [row["code"] for row in rows] == [bits.tobytes() for bits in kept.bits]
+    assert again.codes(ids, graded) == Codes(kept.bits, n_bits, None, kept.ids, kept.levels, kept.worth)
+    assert list(columns["contents"].scalars.long_data.data) == kept.contents.tolist()
+    assert columns["code"].vectors.binary_vector == kept.bits.tobytes()
+    labels = [list(row.string_data.data) for row in columns["labels"].scalars.array_data.data]
+    assert labels == [[], ["a"], ["b", "c"]]
 
 
 @pytest.mark.parametrize("text", ["", "dmuh codes of bits", "dmuh codes of 8 bits with levels worth AAA",
@@ -236,10 +229,7 @@ def test_an_index_of_cells_compares_those_it_is_asked_to(milvus_server):
         MilvusIndex(ADDRESS, collection="cells", kind="BIN_IVF_FLAT", lists=64, probes=probes) for probes in (64, 1)
     )
     with_all.add(codes)
-    with_all._client.flush("cells")  # what is not flushed yet is compared as a whole
-    deadline = time.monotonic() + 60
-    while np.array_equal(with_few.search(queries, 50).distances, wanted) and time.monotonic() < deadline:
-        time.sleep(0.5)  # cells are made in the background
+    assert with_all.settle()  # what is not settled yet is compared as a whole
     assert (with_few.search(queries, 50).distances >= wanted[:, : with_few.search(queries, 50).ids.shape[1]]).all()
     assert not np.array_equal(with_few.search(queries, 50).distances, wanted)
     np.testing.assert_array_equal(with_all.search(queries, 50).distances, wanted)
@@ -295,7 +285,7 @@ def test_wrong_addresses_and_kinds(tmp_path, monkeypatch):
         MilvusIndex("milvus:codes")
     with pytest.raises(ConfigError, match="BIN_IVF_FLAT needs a server"):
         MilvusIndex("milvus:codes.db", kind="BIN_IVF_FLAT")
-    with pytest.raises(ConfigError, match="shortlist of a soft search must have at least 1 code, got 0"):
+    with pytest.raises(ConfigError, match="shortlist must be at least 1, got 0"):
         MilvusIndex("milvus:codes.db", shortlist=0)
     with pytest.raises(ConfigError, match="must be BIN_FLAT or BIN_IVF_FLAT"):
         MilvusIndex("milvus:codes.db", kind="HNSW")
@@ -376,7 +366,8 @@ def test_all_of_this_on_a_server():
     reason = why_none()
     if reason:
         pytest.skip(reason)
-    files = [__file__, Path(__file__).parent / "server" / "test_following.py"]
+    here = Path(__file__)
+    files = [here, here.with_name("test_milvus_loading.py"), here.parent / "server" / "test_milvus_mirror.py"]
     command = in_own_network(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", *files)
     own = os.environ | {"DMUH_TEST_MILVUS_SERVER": "1"}
     done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=1200)
@@ -391,16 +382,16 @@ def test_shards_are_loaded_one_by_one_and_a_load_that_broke_off_goes_on(opened, 
     for shard in range(3):
         encode_shard(projecting_hasher(), source, shards, shard, Reading(0))
     index = opened()
-    insert, sent = index._client.insert, []
+    insert, sent = index._inserted, []
 
-    def breaking(name, rows, **options):
+    def breaking(request):
         if len(sent) == 2:
             raise OSError("the cable was pulled")
-        sent.append(len(rows))
-        return insert(name, rows, **options)
+        sent.append(request.num_rows)
+        return insert(request)
 
     with monkeypatch.context() as patch:
-        patch.setattr(index._client, "insert", breaking)
+        patch.setattr(index, "_inserted", breaking)
         with pytest.raises(EngineError, match="the cable was pulled"):
             shards.fill(index)
     assert (len(index), sent) == (40, [20, 20])
@@ -416,6 +407,7 @@ def test_shards_are_loaded_one_by_one_and_a_load_that_broke_off_goes_on(opened, 
 
 
 def test_commands_on_shards(digit_run, photos, milvus_address, tmp_path):
+    milvus_address += "?collection=of_shards"
     folder, query = tmp_path / "shards", photos / "ones" / "03.png"
     dmuh("encode", digit_run.path, photos, "--dataset", "folder", "--shards", 3, "--out", folder)
     assert "20 images indexed" in dmuh("index", folder, "--index", milvus_address).stdout

@@ -5,8 +5,8 @@ import pytest
 from serving import Server, client_of, picture
 
 from commands import refused
-from dmuh.catalogue import Catalogue
-from dmuh.errors import EngineError, FormatError
+from dmuh.catalogue import Catalogue, StateFolder
+from dmuh.errors import ConfigError, EngineError, FormatError
 from dmuh.index import MilvusIndex
 from dmuh.server.milvus_mirror import MilvusMirror
 
@@ -49,6 +49,46 @@ def test_what_was_changed_is_found_at_once_and_after_a_restart(digit_hasher, fol
         assert {id_ for _, id_ in after} == {id_ for _, id_ in before} - {5} | {other}
 
 
+def test_images_of_a_label_are_found_by_milvus(digit_hasher, folder, milvus_address, tmp_path, monkeypatch):
+    with client_of(digit_hasher, folder, tmp_path / "alone") as alone:
+        wanted = found(alone, label="ones")
+        assert len(wanted) == 10
+    with client_of(digit_hasher, folder, tmp_path / "state", milvus_address) as client:
+        monkeypatch.setattr("dmuh.server.searcher.HammingIndex", None)  # there is none in memory to ask
+        assert found(client, label="ones") == wanted
+        own = client.post("/api/images", content=picture(), headers=PNG, params={"label": ["ones", "new"]}).json()["id"]
+        assert [id_ for _, id_ in found(client, label="new")] == [own]
+        assert len(found(client, label="ones", k=21)) == 11
+        assert client.delete(f"/api/images/{own}").status_code == 204
+        assert found(client, label="new") == []
+        assert client.post(f"/api/images/{own}/restore").status_code == 200
+        assert [id_ for _, id_ in found(client, label="new")] == [own]
+        by_id = client.get("/api/search", params={"id": own, "label": "ones", "k": 21}).json()["matches"]
+        assert len(by_id) == 10
+        assert own not in [match["id"] for match in by_id]
+    monkeypatch.undo()
+    with client_of(digit_hasher, folder, tmp_path / "state") as without:
+        without.delete(f"/api/images/{own}")
+    with client_of(digit_hasher, folder, tmp_path / "state", milvus_address) as client:
+        assert found(client, label="new") == []
+        assert found(client, label="ones") == wanted
+
+
+def test_a_copy_without_labels_is_made_anew(digit_hasher, folder, milvus_address, tmp_path, caplog):
+    """Earlier versions stored none, and did not say what a collection belongs to."""
+    name = f"dmuh_{'0' * 32}"
+    with client_of(digit_hasher, folder, tmp_path / "state") as alone:
+        wanted = found(alone, label="ones")
+    with StateFolder(tmp_path / "state").open(digit_hasher) as catalogue:
+        catalogue.note(milvus=name)
+        old = MilvusIndex(milvus_address, collection=name).add(catalogue.codes())
+        old.close()
+    for _ in range(2):
+        with client_of(digit_hasher, folder, tmp_path / "state", milvus_address) as client:
+            assert found(client, label="ones") == wanted
+    assert caplog.text.count(f"the collection {name} there is not used any more") == 1
+
+
 def test_while_milvus_fails_searches_are_refused_and_nothing_is_lost(
     digit_hasher, folder, milvus_address, tmp_path, monkeypatch
 ):
@@ -75,6 +115,8 @@ def test_a_collection_that_dmuh_did_not_make_is_not_changed(milvus_address, tmp_
         catalogue.note(milvus="customers")
         with pytest.raises(FormatError, match="names 'customers' as its collection in Milvus, which dmuh did not make"):
             MilvusMirror(milvus_address, catalogue)
+        with pytest.raises(ConfigError, match="a collection of its own in Milvus: leave out collection"):
+            MilvusMirror(f"{milvus_address}?collection=customers", catalogue)
 
 
 @pytest.mark.long

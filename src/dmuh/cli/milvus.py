@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dmuh.cli.console import counting_bar
+from dmuh.cli.console import counting_bar, warn
 
 if TYPE_CHECKING:
     from dmuh.index import MilvusIndex
+
+_TOGETHER = 100_000  # codes that are given to Milvus in one call
 
 
 def open_milvus(address: str, folder: Path) -> "MilvusIndex":
@@ -25,9 +27,15 @@ def fill_milvus(address: str, folder: Path) -> "MilvusIndex":
     from dmuh.shards import Shards
 
     opened = open_milvus(address, folder)
-    if Shards(folder).exists:
-        with counting_bar("loading", None) as progress:
+    with counting_bar("loading", None) as progress:
+        if Shards(folder).exists:
             Shards(folder).fill(opened, progress)
-        return opened
-    codes, items = Collection(folder).load_codes(), Collection(folder).items()
-    return opened.add_missing(codes, [items[id_].labels for id_ in codes.ids.tolist()])
+        else:
+            codes, items = Collection(folder).load_codes(), Collection(folder).items()
+            for first in range(0, len(codes), _TOGETHER):
+                part = codes[first : first + _TOGETHER]
+                opened.add_missing(part, [items[id_].labels for id_ in part.ids.tolist()])
+                progress(len(part))
+    if not opened.settle():
+        warn("Milvus has all codes, and still indexes them: until that is done, searches take longer")
+    return opened

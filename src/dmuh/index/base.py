@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, SupportsIndex
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,14 @@ class Neighbourhoods:
     ids: Ids
 
 
-class Searchable(Protocol):
+class Searches(Protocol):
+    """Codes that can be searched."""
+
+    def search(self, queries: Codes, k: int, /, *, ranking: Ranking | None = None) -> Matches:
+        """Return the k nearest codes of each query, nearest first; `ranking` by default as the queries allow it."""
+
+
+class Searchable(Searches, Protocol):
     """Codes that can be added to, removed from and searched: all that the service needs of an index."""
 
     def __len__(self) -> int: ...
@@ -122,8 +129,13 @@ class Searchable(Protocol):
     def remove(self, ids: Sequence[int], /) -> Any:
         """Remove codes by id."""
 
-    def search(self, queries: Codes, k: int, /, *, ranking: Ranking | None = None) -> Matches:
-        """Return the k nearest codes of each query, nearest first; `ranking` by default as the queries allow it."""
+
+@runtime_checkable
+class Labelled(Protocol):
+    """Codes whose labels are known, so that those of one label can be searched."""
+
+    def of_label(self, label: str, /) -> Searches:
+        """Return the codes that have a label."""
 
 
 class Index(Searchable, Protocol):

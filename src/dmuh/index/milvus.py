@@ -5,7 +5,6 @@ among codes at the distance of the k-th it may choose others, since it knows no 
 nearest by Hamming distance first, many more than are asked for, and these are put in their exact order here.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -29,29 +28,54 @@ from dmuh.index.base import (
     check_worth,
     chosen_ids,
 )
-from dmuh.index.milvus_collection import IDS, ROWS, MilvusCollection
+from dmuh.index.milvus_collection import PAGE
+from dmuh.index.milvus_loading import MilvusLoading
+from dmuh.index.milvus_options import MilvusOptions
+from dmuh.index.milvus_rows import having
 from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import Ranking, choose_ranking, pair_distances, shown
 
-_MOST = 16_384  # results per query, by Milvus's own limit
 _RESULTS = 500_000  # per request, which bounds the size of a message
 _PER_ANSWER = 40  # codes that a soft search weighs per answer, or more if the shortlist is longer
 
 
-class MilvusIndex(MilvusCollection):
+class MilvusIndex(MilvusLoading):
     """Search over binary codes in a Milvus collection, which takes its width from the first codes added.
 
-    `address` is milvus: and a file that ends in .db, which is searched in this process, or the URL of a server. Codes
-    are stored in vectors of a multiple of 8 bits, the spare ones zero, with their levels of sureness. `kind` is
-    BIN_FLAT, which compares all codes, or BIN_IVF_FLAT, which compares those of the `probes` nearest of `lists` cells,
-    for a new collection. What was added or removed counts from the next search on. No call takes much longer than
-    `timeout` seconds. `of` is a word for what a new collection belongs to; a collection that belongs to something else
-    is refused.
+    `address` is milvus: and a file that ends in .db, which is searched in this process, or the URL of a server; behind
+    a question mark it can have each option but `of`, such as milvus:http://host:19530?collection=birds&probes=64. Codes
+    are stored in vectors of a multiple of 8 bits, the spare ones zero, with their levels of sureness and labels. No
+    call takes much longer than `timeout` seconds. `of` is a word for what a new collection belongs to; a collection
+    that belongs to something else is refused.
+
+    `kind` is BIN_FLAT, which compares all codes, or BIN_IVF_FLAT, which compares those of the `probes` nearest of
+    `lists` cells; if it is not given, what the collection has, and BIN_FLAT for a new one.
+
+    `consistency` says what a search sees. session: all that was written by this index, and all that others wrote
+    before it was opened; what others write later within about a second. Only the first search after a write waits,
+    some tenths of a second. bounded: it never waits, and what was written in the last seconds, five by the servers'
+    default, may be missing. strong: all that anyone wrote, and every search waits.
 
     A soft search weighs the nearest by Hamming distance: `shortlist` codes, or 40·k if that is more, 16,384 at most,
     which is all that Milvus gives. What it misses of the exact answer is in `benchmarks/milvus.py`: the more codes are
     equal, the more it is, so a large collection of few classes or short codes wants a longer one, which takes longer.
     """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        collection: str = "dmuh",
+        kind: str | None = None,
+        lists: int = 1024,
+        probes: int = 32,
+        timeout: float = 30.0,
+        of: str = "",
+        shortlist: int = 4_000,
+        consistency: str = "session",
+    ) -> None:
+        given = {"collection": collection, "kind": kind, "lists": lists, "probes": probes, "timeout": timeout}
+        super().__init__(MilvusOptions.of(address, **given, shortlist=shortlist, consistency=consistency), of)
 
     @property
     def n_bits(self) -> int | None:
@@ -66,20 +90,11 @@ class MilvusIndex(MilvusCollection):
     @property
     def ids(self) -> Ids:
         """The ids in the index, ascending."""
-        found: list[int] = []
-        if self._layout is not None:
-            with self._explained():
-                pages = self._client.query_iterator(
-                    self._name, batch_size=ROWS, output_fields=["id"], timeout=self._timeout
-                )
-                while rows := pages.next():
-                    found += [row["id"] for row in rows]
-                pages.close()
-        return np.sort(np.asarray(found, np.int64))
+        return self._all_ids()
 
     def known(self, ids: IdsLike) -> Ids:
         """Return which of these ids are in the index."""
-        return np.array([row["id"] for row in self._rows("id", as_ids(ids), ["id"])], np.int64)
+        return self._known(as_ids(ids))
 
     def codes(self, ids: IdsLike) -> Codes:
         """Return the codes with these ids, each once, ascending; those that are not in the index are left out."""
@@ -114,9 +129,7 @@ class MilvusIndex(MilvusCollection):
         """Remove codes by id; an id that is not there is an error and nothing is removed. Returns the index itself."""
         gone = as_ids(ids)
         check_present(np.setdiff1d(gone, self.known(gone)))
-        for first in range(0, len(gone), IDS):
-            with self._explained():
-                self._client.delete(self._name, ids=gone[first : first + IDS].tolist(), timeout=self._timeout)
+        self._delete(gone)
         return self
 
     def search(
@@ -135,11 +148,11 @@ class MilvusIndex(MilvusCollection):
         ranking  hamming, or soft: the nearest of the shortlist by the expected number of differing bits; by default
                  soft where queries and collection allow it
         """
-        if not 1 <= k <= _MOST:
-            raise InputError(f"k must be at least 1 and, by Milvus, at most {_MOST}, got {k}")
+        if not 1 <= k <= PAGE:
+            raise InputError(f"k must be at least 1 and, by Milvus, at most {PAGE}, got {k}")
         if self._chosen_ranking(ranking, queries) == "soft":
             return self._search_softly(queries, k, among, label)
-        rows = _in_order(self._nearest(queries, k, {"nprobe": self._probes}, among, label), queries)
+        rows = _in_order(self._nearest(queries, k, {"nprobe": self._options.probes}, among, label), queries)
         width = min((len(row) for row in rows), default=0)
         found = np.array([row[:width] for row in rows], np.int64).reshape(len(queries), width, 2)
         return Matches(found[:, :, 0].astype(np.int32), found[:, :, 1])
@@ -152,10 +165,10 @@ class MilvusIndex(MilvusCollection):
             raise InputError("Milvus finds all codes within a radius by ranking hamming alone, got soft")
         check_radius(radius)
         parameters = {"nprobe": self._lists, "radius": math.floor(min(radius, queries.n_bits)) + 1}
-        rows = _in_order(self._nearest(queries, _MOST, parameters, among, None), queries)
-        if any(len(row) == _MOST for row in rows):
+        rows = _in_order(self._nearest(queries, PAGE, parameters, among, None), queries)
+        if any(len(row) == PAGE for row in rows):
             raise InputError(
-                f"more than {_MOST} codes lie within {radius}, which is all that Milvus gives: lower radius"
+                f"more than {PAGE} codes lie within {radius}, which is all that Milvus gives: lower radius"
             )
         found = np.array([pair for row in rows for pair in row], np.int64).reshape(-1, 2)
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
@@ -175,8 +188,8 @@ class MilvusIndex(MilvusCollection):
 
     def _search_softly(self, queries: Codes, k: int, among: Among | None, label: str | None) -> Matches:
         """Return the k nearest of each query's shortlist, by their soft distance."""
-        most = min(_MOST, max(_PER_ANSWER * k, self._shortlist))
-        lists = self._nearest(queries, most, {"nprobe": self._probes}, among, label, fields=("graded",))
+        most = min(PAGE, max(_PER_ANSWER * k, self._options.shortlist))
+        lists = self._nearest(queries, most, {"nprobe": self._options.probes}, among, label, fields=("graded",))
         k = min([k, *map(len, lists)])
         distances, ids = np.empty((len(lists), k), np.int64), np.empty((len(lists), k), np.int64)
         turned_by = turns(queries, "soft")
@@ -203,7 +216,7 @@ class MilvusIndex(MilvusCollection):
         chosen = chosen_ids(among, self)
         if self._layout is None or not len(queries) or (chosen is not None and not len(chosen)):
             return [{} for _ in range(len(queries))]
-        conditions = [] if label is None else [f"array_contains(labels, {json.dumps(label)})"]
+        conditions = [] if label is None else [having(label)]
         conditions += [] if chosen is None else [f"id in {chosen.tolist()}"]
         found, step = [], max(1, _RESULTS // most)
         for first in range(0, len(queries), step):
@@ -217,6 +230,7 @@ class MilvusIndex(MilvusCollection):
                     anns_field="code",
                     output_fields=list(fields),
                     timeout=self._timeout,
+                    **self._reading(search=True),
                 )
         return [{int(hit["id"]): hit for hit in hits} for hits in found]
 

@@ -1,4 +1,4 @@
-"""What a Milvus collection of codes is: its fields, its description, and codes as its rows.
+"""What a Milvus collection of codes is: its fields, its description, and codes as its columns.
 
 A row has the id, the bits as a binary vector, the labels, and since version 2 of the layout
 
@@ -12,6 +12,8 @@ searched by Hamming distance alone.
 
 import base64
 import binascii
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
+from dmuh.errors import InputError
 
 _ABOUT = re.compile(r"dmuh codes of (\d+) bits(?: of (\w+))?(?: with levels worth ([\w+/=]+))?")
 _LABELS, _LABEL_LENGTH = 64, 256  # labels per image at most, and bytes per label
@@ -76,16 +79,29 @@ class Layout:
         """How many bits say how sure each bit is."""
         return 0 if self.worth is None else int(self.worth.shape[1]).bit_length() - 1
 
-    def rows(self, codes: Codes, labels: Sequence[Sequence[str]] | None, chosen: Iterable[int]) -> list[dict[str, Any]]:
-        """Return the chosen codes as rows."""
-        return [self._row(codes, row, [] if labels is None else list(labels[row])) for row in chosen]
+    def columns(
+        self, codes: Codes, labels: Sequence[Sequence[str]] | None, chosen: NDArray[np.intp], schema: Any
+    ) -> list[Any]:
+        """Return the chosen codes as the columns of a request, which are messages of pymilvus's module schema_pb2."""
+        n, part = len(chosen), codes[chosen]
 
-    def _row(self, codes: Codes, row: int, labels: list[str]) -> dict[str, Any]:
-        found = {"id": int(codes.ids[row]), "code": codes.bits[row].tobytes(), "labels": labels}
+        def scalars(name: str, kind: int, **values: Any) -> Any:
+            return schema.FieldData(type=kind, field_name=name, scalars=schema.ScalarField(**values))
+
+        bits = schema.VectorField(dim=8 * part.bits.shape[1], binary_vector=part.bits.tobytes())
+        own = [()] * n if labels is None else [_stored(labels[row]) for row in chosen.tolist()]
+        texts = [schema.ScalarField(string_data=schema.StringArray(data=one)) for one in own]
+        found = [
+            scalars("id", schema.Int64, long_data=schema.LongArray(data=part.ids.tolist())),
+            schema.FieldData(type=schema.BinaryVector, field_name="code", vectors=bits),
+            scalars("labels", schema.Array, array_data=schema.ArrayArray(data=texts, element_type=schema.VarChar)),
+        ]
         if self.weighs:
-            levels = b"" if codes.levels is None else codes.levels[row].tobytes()
-            found["graded"] = (codes.bits[row].tobytes() + levels).hex()
-            found["contents"] = 0 if codes.contents is None else int(codes.contents[row])
+            digests = [0] * n if part.contents is None else part.contents.tolist()
+            found += [
+                scalars("graded", schema.VarChar, string_data=schema.StringArray(data=_graded(part))),
+                scalars("contents", schema.Int64, long_data=schema.LongArray(data=digests)),
+            ]
         return found
 
     def codes(self, ids: Sequence[int], graded: Iterable[str]) -> Codes:
@@ -95,3 +111,32 @@ class Layout:
         levels = np.ascontiguousarray(planes[:, 1:]) if self.sure else None
         bits = np.ascontiguousarray(planes[:, 0])
         return Codes(bits, self.n_bits, None, np.asarray(ids, np.int64), levels, self.worth)
+
+
+def having(label: str) -> str:
+    """Return the condition of Milvus on the rows that have a label.
+
+    >>> from dmuh.index.milvus_rows import having
+    >>> having("robin")
+    'array_contains(labels, "robin")'
+    """
+    return f"array_contains(labels, {json.dumps(*_stored([label]), ensure_ascii=False)})"
+
+
+def _stored(labels: Sequence[str]) -> list[str]:
+    """Return labels as they are stored: one that is too long, or cannot stand in a condition, as its digest."""
+    if len(labels) > _LABELS:
+        raise InputError(f"in Milvus an image has at most {_LABELS} labels, got {len(labels)}: {labels[0]!r} and more")
+    return [
+        label
+        if label.isprintable() and len(label.encode()) <= _LABEL_LENGTH
+        else f"sha256:{hashlib.sha256(label.encode()).hexdigest()}"
+        for label in labels
+    ]
+
+
+def _graded(codes: Codes) -> list[str]:
+    """Return the bits and behind them the planes of levels of each code, in hexadecimal digits."""
+    planes = codes.bits if codes.levels is None else np.hstack([codes.bits, codes.levels.reshape(len(codes), -1)])
+    text, width = np.ascontiguousarray(planes).tobytes().hex(), 2 * planes.shape[1]
+    return [text[first : first + width] for first in range(0, width * len(codes), width)]

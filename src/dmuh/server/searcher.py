@@ -14,6 +14,7 @@ from dmuh.codes import Codes
 from dmuh.encoder.calibration import Curve
 from dmuh.errors import RequestError
 from dmuh.index import HammingIndex, Searchable
+from dmuh.index.base import Labelled, Searches
 from dmuh.index.kernel_use import KERNELS
 from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import Ranking, choose_ranking
@@ -91,8 +92,9 @@ class Found(NamedTuple):
 class Searcher:
     """Answers searches, and takes changes of the catalogue into its indexes.
 
-    `whole` is an index over the whole catalogue, where it shall not be one in memory. `match` has, by ranking, the
-    probability that two images share a label by their distance, where that is known.
+    `whole` is an index over the whole catalogue, where it shall not be one in memory; one that knows the labels is
+    asked for those of a label too. `match` has, by ranking, the probability that two images share a label by their
+    distance, where that is known.
     """
 
     def __init__(
@@ -209,10 +211,12 @@ class Searcher:
             self._fragments.popitem(last=False)
         return known | read
 
-    def _labelled(self, label: str | None) -> Searchable:
+    def _labelled(self, label: str | None) -> Searches:
         """Return the index of all images, or of those with a label."""
         if label is None:
             return self._whole
+        if isinstance(self._whole, Labelled):
+            return self._whole.of_label(label)
         if label not in self._by_label:
             self._by_label[label] = HammingIndex().add(self._catalogue.codes(label))
             if len(self._by_label) > _LABELS:
