@@ -26,7 +26,7 @@ from dmuh.datasets import Dataset, load_dataset
 from dmuh.images import Reading
 from dmuh.progress import counting_bar
 from dmuh.protocols import noisy_labels
-from dmuh.review import find_suspects
+from dmuh.wrong_labels import find_suspects
 from dmuh.trainer.kept_features import image_features
 
 SHARE, SHARE_SEVERAL = 0.3, 0.1

@@ -14,8 +14,8 @@ import dmuh
 SOURCE = Path(dmuh.__file__).parent
 ORDER = ["errors", "machine", "progress", "workers", "files", "documents", "config", "codes", "index", "metrics",
          "images", "datasets", "protocols", "collection", "backbones", "network", "methods", "runs",
-         "encoder", "features", "duplicates", "trainer", "catalogue", "opening", "review", "shards", "handover",
-         "estimator", "bench", "report", "server", "cli"]  # fmt: skip
+         "encoder", "features", "duplicates", "wrong_labels", "trainer", "catalogue", "opening", "review", "shards",
+         "handover", "estimator", "bench", "report", "server", "cli"]  # fmt: skip
 WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "encoder/onnx_operators.py",
               "encoder/onnx_recorder.py", "trainer", "estimator", "bench"}  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))

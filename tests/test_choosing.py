@@ -18,7 +18,7 @@ from processes import main
 from together import finish, start
 
 SETTINGS = {"dataset": "features", "data": "x", "bits": 12, "epochs": 12, "train": 0.6, "evaluate_every": 12}
-AUTO = SETTINGS | {"method": "dmuh-plus", "head": "auto", "validation": 0.2}
+AUTO = SETTINGS | {"method": "dmuh-plus", "head": "auto", "wrong_labels": "keep", "validation": 0.2}
 
 
 def two_sided(n=480, seed=0):

@@ -34,7 +34,7 @@ def test_without_layers_the_settings_are_the_defaults():
     for name, section in SECTIONS.items():
         chosen = {key: value(config, key) for key in CHOSEN if hasattr(section, key)}
         if hasattr(section, "weight_decay"):
-            chosen["weight_decay"] = 1e-4
+            chosen |= {"weight_decay": 1e-4, "wrong_labels": "keep"}
         if hasattr(section, "kernel"):
             chosen["kernel"] = 0
         assert getattr(config, name) == dataclasses.replace(section(), **chosen)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dmuh.errors import InputError
-from dmuh.review import find_suspects
-from dmuh.review.kernel import KernelFeatures
-from dmuh.review.logistic import PENALTIES, ROUNDS, Folds
-from dmuh.review.noise import OneLabel, SeveralLabels
+from dmuh.wrong_labels import find_suspects
+from dmuh.wrong_labels.kernel import KernelFeatures
+from dmuh.wrong_labels.logistic import PENALTIES, ROUNDS, Folds
+from dmuh.wrong_labels.noise import OneLabel, SeveralLabels
 
 
 def clusters(n, n_classes, seed=0, width=8, spread=0.5):
@@ -48,7 +48,7 @@ def test_images_become_features_in_parts(monkeypatch):
     kernel = KernelFeatures(clusters(60, 3)[0], landmarks=20)
     rows = np.random.default_rng(0).permutation(60)
     whole = kernel.of(rows)
-    monkeypatch.setattr("dmuh.review.kernel._ROWS", 7)
+    monkeypatch.setattr("dmuh.wrong_labels.kernel._ROWS", 7)
     np.testing.assert_allclose(kernel.of(rows), whole, atol=1e-4)
     np.testing.assert_allclose(kernel.of(rows[5:6]), whole[5:6], atol=1e-4)
 
@@ -239,7 +239,7 @@ def test_the_penalty_is_that_under_which_held_out_labels_are_most_likely(monkeyp
     tried = {penalty: folds.fit(noise, penalty, ROUNDS[:2]).likelihood for penalty in PENALTIES}
     best = max(tried, key=tried.__getitem__)
     np.testing.assert_array_equal(folds.best(noise).logits, folds.fit(noise, best).logits)
-    monkeypatch.setattr("dmuh.review.logistic._ONE_FOLD", 10)
+    monkeypatch.setattr("dmuh.wrong_labels.logistic._ONE_FOLD", 10)
     tried = {penalty: folds.fit(noise, penalty, ROUNDS[:2], [0]).likelihood for penalty in PENALTIES}
     best = max(tried, key=tried.__getitem__)
     np.testing.assert_array_equal(folds.best(noise).logits, folds.fit(noise, best).logits)
@@ -250,7 +250,7 @@ def test_images_are_gone_through_in_parts(monkeypatch):
     labels = one_hot(classes, 3)
     folds = Folds(KernelFeatures(vectors), labels)
     whole = folds.fit(OneLabel.none(labels), 0.5, (3,)).logits
-    monkeypatch.setattr("dmuh.review.logistic._ROWS", 7)
+    monkeypatch.setattr("dmuh.wrong_labels.logistic._ROWS", 7)
     np.testing.assert_allclose(folds.fit(OneLabel.none(labels), 0.5, (3,)).logits, whole, atol=1e-3)
 
 
@@ -299,8 +299,8 @@ def test_beyond_a_number_of_images_a_sample_is_fitted_to(monkeypatch):
     wrong = np.random.default_rng(1).permutation(400)[:40]
     given_classes[wrong] = (classes[wrong] + 1) % 4
     whole = find_suspects(vectors, one_hot(given_classes, 4))
-    monkeypatch.setattr("dmuh.review.logistic.IMAGES", 200)
-    monkeypatch.setattr("dmuh.review.suspects._ROWS", 30)
+    monkeypatch.setattr("dmuh.wrong_labels.logistic.IMAGES", 200)
+    monkeypatch.setattr("dmuh.wrong_labels.suspects._ROWS", 30)
     found = find_suspects(vectors, one_hot(given_classes, 4))
     assert sorted(found.positions) == list(range(400))
     assert set(found.positions[:40]) == set(wrong)

@@ -43,7 +43,8 @@ def looped(outputs: Tensor, batch: TrainBatch, weight: list, wanted: list, mean_
             p, t = 0.5 * (math.tanh(h) + 1), 0.5 * (c + 1)
             entropy -= t * math.log(p) + (1 - t) * math.log(1 - p)
         decoder += math.exp(mean_u[i]) * gap / len(rows)
-        centres += math.exp(mean_u[i]) * entropy / len(row) / len(rows)
+        if sum(own) == 1:  # an image with several labels, or none, has no centre
+            centres += math.exp(mean_u[i]) * entropy / len(row) / len(rows)
     return {"decoder": OPTIONS["decoder"] * decoder, "centres": OPTIONS["centres"] * centres}
 
 
@@ -87,3 +88,9 @@ def test_a_term_without_weight_is_none():
     objective, _ = prepared(5, labels, decoder=0.0)
     assert set(objective(outputs, batch)) == {"similarity", "quantization", "uncertainty", "centres"}
     assert not objective.weight.any()
+
+
+def test_weights_that_are_not_given_are_smaller_where_images_have_several_labels():
+    one, several = torch.eye(4), torch.ones(4, 4)
+    assert make("dmuh-plus", 6, one).options.centres > make("dmuh-plus", 6, several).options.centres > 0
+    assert make("dmuh-plus", 6, several, centres=7.0).options.centres == 7.0

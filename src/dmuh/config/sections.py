@@ -145,6 +145,13 @@ class TrainingSettings:
         "the backbone's default; those that crop read the images in every epoch",
         choices=("", "none", "flip", "crop", "crop+flip", "resized-crop+flip", "resized-crop+flip+colour"),
     )
+    wrong_labels: str = setting(
+        "",
+        "what becomes of labels of training images that are probably wrong by what other images say (dmuh review): "
+        "keep them, or correct them before the training, for a frozen backbone; empty corrects them where head is "
+        "auto, else keeps them",
+        choices=("", "keep", "correct"),
+    )
     uncertainty: str = setting(
         "margin",
         "what the probability that a bit turns over is read from: the margin, how far an output is from 0, which all "

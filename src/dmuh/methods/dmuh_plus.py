@@ -1,27 +1,47 @@
 """DMUH-plus: DMUH, and two terms by which the labels can be read from a code. Ours, not the paper's."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dmuh.config import setting
-from dmuh.methods.base import TrainBatch, beta_setting, signs, similar_weight_setting
+from dmuh.methods.base import TrainBatch, signs, similar_weight_setting
 from dmuh.methods.csq import HashCentres
 from dmuh.methods.dmuh import DMUH, DMUHOptions, uncertainty_of
 
 _RIDGE = 1.0
 
 
+# What held-out training images chose: of CIFAR-10 and apparel, where every image has one label, and of coco18.
+_ONE_LABEL = {"beta": 0.1, "decoder": 3.0, "centres": 10.0}
+_SEVERAL_LABELS = {"beta": 0.3, "decoder": 1.0, "centres": 1.0}
+
+
+def _weight_setting(name: str, about: str) -> Any:
+    """Declare a weight whose default depends on how many labels images have."""
+    default = f"; not given, {_ONE_LABEL[name]:g}, or {_SEVERAL_LABELS[name]:g} where images have several labels"
+    return setting(None, about + default, low=0)
+
+
 @dataclass(frozen=True)
 class DMUHPlusOptions(DMUHOptions):
-    """Options of dmuh-plus; the defaults are what held-out training images of CIFAR-10, coco18 and apparel chose."""
+    """Options of dmuh-plus."""
 
-    beta: float = beta_setting(0.1)
+    beta: float | None = _weight_setting("beta", "weight of the quantisation term")  # type: ignore[assignment]
     similar_weight: float = similar_weight_setting(2.0)
-    decoder: float = setting(3.0, "weight of reading the labels from the code by a linear map", low=0)
-    centres: float = setting(10.0, "weight of the cross-entropy against the hash centres of classes", low=0)
+    decoder: float | None = _weight_setting("decoder", "weight of reading the labels from the code by a linear map")
+    centres: float | None = _weight_setting(
+        "centres", "weight of the cross-entropy against the hash centres of classes"
+    )
+
+    def resolved(self, several: bool) -> "DMUHPlusOptions":
+        """Return the options with the weights that were not given, for images with several labels or one each."""
+        defaults = _SEVERAL_LABELS if several else _ONE_LABEL
+        not_given: dict[str, Any] = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        return replace(self, **not_given)
 
 
 class DMUHPlus(DMUH):
@@ -30,8 +50,10 @@ class DMUHPlus(DMUH):
         L = Eq. 8 + decoder · mean_i e^(ū_i)·‖y_i - Wᵀ·[tanh h_i, 1]‖² + centres · mean_i e^(ū_i)·BCE(h_i, c_i)
 
     W is the ridge regression of the labels on the signs of all training images' outputs, solved anew before each epoch;
-    c_i is the hash centre of the image's labels, as CSQ has it, its cross-entropy the mean over bits. Pairs say which
-    images belong together, these terms say where they belong.
+    c_i is the hash centre of the image's label, as CSQ has it, its cross-entropy the mean over bits. Pairs say which
+    images belong together, these terms say where they belong. An image with several labels belongs in several places:
+    it has no centre, and its last term is 0. (CSQ takes a majority of the labels' centres, which is a place of its own
+    for every set of labels, where Eq. 8 wants images that share one label to be near.)
     """
 
     Options = DMUHPlusOptions
@@ -43,7 +65,9 @@ class DMUHPlus(DMUH):
     weight: Tensor
 
     def __init__(self, options: object, n_bits: int, train_labels: Tensor) -> None:
-        super().__init__(options, n_bits, train_labels)
+        assert isinstance(options, DMUHPlusOptions)
+        several = bool((train_labels.sum(dim=1) > 1).any())
+        super().__init__(options.resolved(several), n_bits, train_labels)
         n_classes = train_labels.shape[1]
         self.register_buffer("train_labels", train_labels, persistent=False)
         self.register_buffer("weight", torch.zeros(n_bits + 1, n_classes))
@@ -67,7 +91,8 @@ class DMUHPlus(DMUH):
             terms["decoder"] = self.options.decoder * (image * (gap**2).sum(dim=1)).mean()
         if self.options.centres:
             entropy = self.hash_centres.entropy(outputs, batch.labels).mean(dim=1)
-            terms["centres"] = self.options.centres * (image * entropy).mean()
+            one_label = batch.labels.sum(dim=1) == 1
+            terms["centres"] = self.options.centres * (image * one_label * entropy).mean()
         return terms
 
 

@@ -17,7 +17,7 @@ from dmuh.errors import DataError
 from dmuh.files import write_text
 from dmuh.progress import Counting, uncounted
 from dmuh.review.sources import Labelled
-from dmuh.review.suspects import find_suspects
+from dmuh.wrong_labels import find_suspects
 
 COLUMNS = ("path", "labels", "suggested", "probability", "in_words", "decision")
 _WORDS = {0.95: "almost certainly wrong", 0.8: "very probably wrong", 0.5: "probably wrong", 0.2: "possibly wrong"}

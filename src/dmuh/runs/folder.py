@@ -5,6 +5,7 @@
     environment.json        versions and machine
     data.json               what was noticed about the data: counts, missing files, copies
     split.safetensors       which images train, query and are searched, and of which data
+    corrections.safetensors which labels were corrected before the training, and to what, where that was asked for
     metrics.jsonl           one line per epoch: loss terms, uncertainty, validation MAP
     trace.jsonl             one line per epoch: outputs of a few training images, for the figure of two bits
     checkpoint.safetensors  everything the next epoch needs; gone when the training is done
@@ -45,7 +46,13 @@ from dmuh.runs.environment import environment
 _CHECKPOINT, _MODEL, _VERSION = "dmuh checkpoint", "dmuh model", 2
 _RUN, _ENVIRONMENT, _DATA, _EVALUATION = "dmuh run", "dmuh environment", "dmuh data summary", "dmuh evaluation"
 _STUDY = "dmuh study of uncertainty"
-_OF_THE_START = ("metrics.jsonl", "trace.jsonl", "data.json")  # what a run writes before its first checkpoint
+_CORRECTIONS, _CORRECTIONS_VERSION = "dmuh corrected labels", 1
+_OF_THE_START = (
+    "corrections.safetensors",
+    "metrics.jsonl",
+    "trace.jsonl",
+    "data.json",
+)  # what a run writes before its first checkpoint
 
 
 @dataclass(frozen=True)
@@ -104,10 +111,20 @@ class Run:
         return self.path / "checkpoint.safetensors"
 
     @property
+    def _corrections_file(self) -> Path:
+        return self.path / "corrections.safetensors"
+
+    @property
     def _written(self) -> tuple[str, ...]:
         """The files that a run writes after its settings."""
         later = ("metrics.jsonl", "trace.jsonl", "data.json", "evaluation.json", "model.onnx", "model.onnx.sha256")
-        arrays = (self._checkpoint_file, self._model_file, self.query_codes, self.database_codes)
+        arrays = (
+            self._corrections_file,
+            self._checkpoint_file,
+            self._model_file,
+            self.query_codes,
+            self.database_codes,
+        )
         return (*later, *(file.name for file in arrays))
 
     def refuse_if_taken(self) -> None:
@@ -201,6 +218,19 @@ class Run:
     def save_data_summary(self, summary: Mapping[str, Any]) -> None:
         """Write what was noticed about the data."""
         write_document(self.path / "data.json", _DATA, summary)
+
+    def save_corrections(self, positions: Array, labels: Array) -> None:
+        """Write which images (n,) train with other labels than they were given, and with which (n, classes)."""
+        arrays = {"positions": positions, "labels": labels}
+        save_arrays(self._corrections_file, _CORRECTIONS, _CORRECTIONS_VERSION, arrays, {"run": self.identity})
+
+    def load_corrections(self) -> tuple[Array, Array] | None:
+        """Return what `save_corrections` wrote, or None."""
+        file = self._corrections_file
+        if not file.is_file():
+            return None
+        found = self._of_this_run(file, load_arrays(file, _CORRECTIONS, _CORRECTIONS_VERSION))
+        return found.arrays["positions"], found.arrays["labels"]
 
     def log_epoch(self, metrics: Mapping[str, Any], trace: Mapping[str, Any]) -> None:
         """Append an epoch's figures."""

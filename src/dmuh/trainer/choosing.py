@@ -60,7 +60,7 @@ def as_begun(config: Config, run: Run) -> Config:
 
 def choose_head(context: TrainingContext) -> Config:
     """Return the settings with the best candidate in place of what was left open, and log what was chosen and why."""
-    context = replace(context.with_label_noise(), split=_held_out(context.split), report=lambda _: None)
+    context = replace(context, split=_held_out(context.split), report=lambda _: None)
     candidates = _candidates(context)
     if len(context.split.validation) < _FEWEST or not context.data.classes:
         config = candidates[0]

@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from dmuh.config import Config
@@ -17,6 +18,7 @@ from dmuh.trainer.calibrating import calibrate_bits
 from dmuh.trainer.checkpoint import model_arrays
 from dmuh.trainer.choosing import as_begun, choose_head, left_open
 from dmuh.trainer.context import TrainingContext
+from dmuh.trainer.correcting import corrected
 from dmuh.trainer.distributed import begun, check_split, joined, refuse_many
 from dmuh.trainer.fitting import fit_shallow
 from dmuh.trainer.inputs import Inputs
@@ -61,23 +63,26 @@ def train(
             split = draw_split(config, data) if split is None else split
             if group.first and not (resume and run.started):
                 run.refuse_if_taken()
+        goes_on = resume and run.started
+        given = TrainingContext(config, run, data, split, group, reading, report)
+        context, corrections = corrected(given.with_label_noise(), goes_on=goes_on)
         if left_open(config):
-            goes_on = resume and run.started
-            context = TrainingContext(config, run, data, split, group, reading, report)
             config = as_begun(config, run) if goes_on else choose_head(context)
+            context = replace(context, config=config)
         with group.agreeing():
             network = fresh_network(config, data, group.device)
             if group.first:
                 until_done.enter_context(begun(run, config, data, split, resume))
+                if corrections is not None:
+                    run.save_corrections(corrections.positions, corrections.labels)
         with group.agreeing():
             check_split(run, data, split)
-        _train_and_save(TrainingContext(config, run, data, split, group, reading, report), network)
+        _train_and_save(context, network)
     return run
 
 
 def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
     """Train the fresh network and write the model file, which is what makes the run a finished one."""
-    context = context.with_label_noise()
     with training_inputs(context, network) as inputs:
         copy = _train_by_kind(context, network, inputs)
         source = UNCERTAINTY_SOURCES[context.settings.uncertainty].after_training(Trained(network, copy))

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.progress import Counting, uncounted
-from dmuh.review.kernel import KernelFeatures, Matrix
-from dmuh.review.noise import Labels, Noise
+from dmuh.wrong_labels.kernel import KernelFeatures, Matrix
+from dmuh.wrong_labels.noise import Labels, Noise
 
 FOLDS = 5
 IMAGES = 40_000

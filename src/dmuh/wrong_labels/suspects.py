@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from dmuh.errors import InputError
 from dmuh.progress import Counting, uncounted
-from dmuh.review.kernel import KernelFeatures, Matrix
-from dmuh.review.logistic import Folds
-from dmuh.review.noise import Labels, OneLabel, SeveralLabels
+from dmuh.wrong_labels.kernel import KernelFeatures, Matrix
+from dmuh.wrong_labels.logistic import Folds
+from dmuh.wrong_labels.noise import Labels, OneLabel, SeveralLabels
 
 _MOST = 0.99  # nothing is surer than this
 _ROWS = 4096  # images that are judged together
