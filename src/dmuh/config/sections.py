@@ -147,10 +147,9 @@ class TrainingSettings:
     )
     wrong_labels: str = setting(
         "",
-        "what becomes of labels of training images that are probably wrong by what other images say (dmuh review): "
-        "keep them, or correct them before the training, for a frozen backbone; empty corrects them where head is "
-        "auto, else keeps them",
-        choices=("", "keep", "correct"),
+        "what becomes of training images whose labels are probably wrong by what other images say (dmuh review): they "
+        "train as all others, or are left out, for a frozen backbone; empty leaves them out where head is auto",
+        choices=("", "keep", "leave-out"),
     )
     uncertainty: str = setting(
         "margin",

@@ -39,11 +39,11 @@ def a_kernel_needs_fixed_features(name: str, method: Method, values: Settings) -
     return None
 
 
-def labels_are_corrected_by_fixed_features(name: str, method: Method, values: Settings) -> str | None:
-    """Refuse to correct labels by features that training changes."""
+def labels_are_judged_by_fixed_features(name: str, method: Method, values: Settings) -> str | None:
+    """Refuse to judge labels by features that training changes."""
     del name, method
-    if values.get("wrong_labels") == "correct" and not _fixed(values):
-        return "labels are corrected by the features of a frozen backbone: freeze must be all, augment none or flip"
+    if values.get("wrong_labels") == "leave-out" and not _fixed(values):
+        return "labels are judged by the features of a frozen backbone: freeze must be all, augment none or flip"
     return None
 
 
@@ -116,7 +116,7 @@ def a_second_copy_must_be_used(name: str, method: Method, values: Settings) -> s
 RULES: tuple[Rule, ...] = (
     shallow_methods_need_a_frozen_backbone,
     a_kernel_needs_fixed_features,
-    labels_are_corrected_by_fixed_features,
+    labels_are_judged_by_fixed_features,
     a_hidden_layer_is_trained_on_features,
     dropout_needs_a_place,
     masks_are_shared_where_there_are_any,
@@ -133,9 +133,11 @@ def network_defaults(method: Method, values: Settings) -> dict[str, Any]:
     kind = _kind(backbone)
     freeze = str(values.get("freeze") or ("all" if issubclass(method, ShallowMethod) else kind.freeze))
     augment = {"none": kind.augment, "all": "none"}.get(freeze, "flip")
-    corrects = values.get("head") == "auto" and _fixed({"freeze": freeze, "augment": values.get("augment") or augment})
+    leaves_out = values.get("head") == "auto" and _fixed(
+        {"freeze": freeze, "augment": values.get("augment") or augment}
+    )
     found = {"backbone": backbone, "freeze": freeze, "augment": augment,
-             "wrong_labels": "correct" if corrects else "keep"}  # fmt: skip
+             "wrong_labels": "leave-out" if leaves_out else "keep"}  # fmt: skip
     if values.get("head") == "auto" and freeze == "all" and not issubclass(method, ShallowMethod):
         return found  # the data choose the rest
     return found | {"kernel": 0, "weight_decay": head_weight_decay(values.get("hidden")) if freeze == "all" else 1e-4}

@@ -5,7 +5,7 @@
     environment.json        versions and machine
     data.json               what was noticed about the data: counts, missing files, copies
     split.safetensors       which images train, query and are searched, and of which data
-    corrections.safetensors which labels were corrected before the training, and to what, where that was asked for
+    left_out.safetensors    which images do not train as their labels are probably wrong, where that was asked for
     metrics.jsonl           one line per epoch: loss terms, uncertainty, validation MAP
     trace.jsonl             one line per epoch: outputs of a few training images, for the figure of two bits
     checkpoint.safetensors  everything the next epoch needs; gone when the training is done
@@ -46,9 +46,9 @@ from dmuh.runs.environment import environment
 _CHECKPOINT, _MODEL, _VERSION = "dmuh checkpoint", "dmuh model", 2
 _RUN, _ENVIRONMENT, _DATA, _EVALUATION = "dmuh run", "dmuh environment", "dmuh data summary", "dmuh evaluation"
 _STUDY = "dmuh study of uncertainty"
-_CORRECTIONS, _CORRECTIONS_VERSION = "dmuh corrected labels", 1
+_LEFT_OUT, _LEFT_OUT_VERSION = "dmuh left out", 1
 _OF_THE_START = (
-    "corrections.safetensors",
+    "left_out.safetensors",
     "metrics.jsonl",
     "trace.jsonl",
     "data.json",
@@ -111,15 +111,15 @@ class Run:
         return self.path / "checkpoint.safetensors"
 
     @property
-    def _corrections_file(self) -> Path:
-        return self.path / "corrections.safetensors"
+    def _left_out_file(self) -> Path:
+        return self.path / "left_out.safetensors"
 
     @property
     def _written(self) -> tuple[str, ...]:
         """The files that a run writes after its settings."""
         later = ("metrics.jsonl", "trace.jsonl", "data.json", "evaluation.json", "model.onnx", "model.onnx.sha256")
         arrays = (
-            self._corrections_file,
+            self._left_out_file,
             self._checkpoint_file,
             self._model_file,
             self.query_codes,
@@ -177,6 +177,11 @@ class Run:
         about = self._about()
         return hashlib.sha256(f"{about['settings']} {about['split']}".encode()).hexdigest()
 
+    @property
+    def split_digest(self) -> str:
+        """What tells the run's split from others."""
+        return str(self._about()["split"])
+
     def load_dataset(self, data: str | Path | None = None) -> Dataset:
         """Return the data set that the run was begun with, from where `data` says if it moved; needs no torch."""
         problems: list[str] = []
@@ -219,18 +224,17 @@ class Run:
         """Write what was noticed about the data."""
         write_document(self.path / "data.json", _DATA, summary)
 
-    def save_corrections(self, positions: Array, labels: Array) -> None:
-        """Write which images (n,) train with other labels than they were given, and with which (n, classes)."""
-        arrays = {"positions": positions, "labels": labels}
-        save_arrays(self._corrections_file, _CORRECTIONS, _CORRECTIONS_VERSION, arrays, {"run": self.identity})
+    def save_left_out(self, positions: Array) -> None:
+        """Write which images (n,) of the split are left out of the training."""
+        about = {"run": self.identity}
+        save_arrays(self._left_out_file, _LEFT_OUT, _LEFT_OUT_VERSION, {"positions": positions}, about)
 
-    def load_corrections(self) -> tuple[Array, Array] | None:
-        """Return what `save_corrections` wrote, or None."""
-        file = self._corrections_file
+    def load_left_out(self) -> Array | None:
+        """Return what `save_left_out` wrote, or None."""
+        file = self._left_out_file
         if not file.is_file():
             return None
-        found = self._of_this_run(file, load_arrays(file, _CORRECTIONS, _CORRECTIONS_VERSION))
-        return found.arrays["positions"], found.arrays["labels"]
+        return self._of_this_run(file, load_arrays(file, _LEFT_OUT, _LEFT_OUT_VERSION)).arrays["positions"]
 
     def log_epoch(self, metrics: Mapping[str, Any], trace: Mapping[str, Any]) -> None:
         """Append an epoch's figures."""

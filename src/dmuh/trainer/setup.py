@@ -76,7 +76,7 @@ def model_card(context: TrainingContext, network: HashNetwork, source: Uncertain
         "n_bits": config.network.bits,
         "classes": list(data.classes),
         "dataset": config.data.dataset,
-        "split": context.split.digest(),
+        "split": context.run.split_digest,
         "seed": config.training.seed,
     }
 

@@ -18,10 +18,10 @@ from dmuh.trainer.calibrating import calibrate_bits
 from dmuh.trainer.checkpoint import model_arrays
 from dmuh.trainer.choosing import as_begun, choose_head, left_open
 from dmuh.trainer.context import TrainingContext
-from dmuh.trainer.correcting import corrected
 from dmuh.trainer.distributed import begun, check_split, joined, refuse_many
 from dmuh.trainer.fitting import fit_shallow
 from dmuh.trainer.inputs import Inputs
+from dmuh.trainer.leaving_out import without_wrong_labels
 from dmuh.trainer.loop import train_deep
 from dmuh.trainer.setup import draw_split, fresh_network, model_card, training_inputs
 
@@ -65,7 +65,7 @@ def train(
                 run.refuse_if_taken()
         goes_on = resume and run.started
         given = TrainingContext(config, run, data, split, group, reading, report)
-        context, corrections = corrected(given.with_label_noise(), goes_on=goes_on)
+        context, left_out = without_wrong_labels(given.with_label_noise(), goes_on=goes_on)
         if left_open(config):
             config = as_begun(config, run) if goes_on else choose_head(context)
             context = replace(context, config=config)
@@ -73,8 +73,8 @@ def train(
             network = fresh_network(config, data, group.device)
             if group.first:
                 until_done.enter_context(begun(run, config, data, split, resume))
-                if corrections is not None:
-                    run.save_corrections(corrections.positions, corrections.labels)
+                if left_out is not None:
+                    run.save_left_out(left_out)
         with group.agreeing():
             check_split(run, data, split)
         _train_and_save(context, network)
