@@ -1,6 +1,7 @@
 """How sure bits are: counted on images that did not train, kept in the card of the model, used without torch."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,15 @@ from dmuh.encoder.calibration import SURE, Calibration, Curve, Kinds
 from dmuh.encoder.matching import match_of
 from dmuh.errors import ConfigError, FormatError
 from dmuh.index.soft import UNITS, pair_weights
-from dmuh.trainer.calibrating import _distances, _turned_over, calibrated, near_by_angle, share_a_label
+from dmuh.trainer.calibrating import (
+    _distances,
+    _grades,
+    _helpful,
+    _turned_over,
+    calibrated,
+    near_by_angle,
+    share_a_label,
+)
 
 N_BITS = 16
 
@@ -286,3 +295,20 @@ def test_points_of_a_curve_that_are_close_come_back_apart():
     back = Curve.from_dict(json.loads(json.dumps(curve.to_dict())))
     assert back.at.tolist() == curve.at.tolist()
     assert back(2e-8) == pytest.approx(0.375)
+
+
+def test_levels_count_nothing_where_images_are_found_worse_by_them():
+    outputs, labels, _ = drawn(noise=1.5)
+    results, similar = {"outputs": outputs, "uncertainty": 1 / (1 + np.abs(outputs))}, share_a_label(labels)
+    right = by_margin(outputs, labels)
+    assert all((levels.worth[:, 0] < levels.worth[:, -1]).all() for levels in right.grades.values())
+    assert _helpful(right, results, similar) == right.grades
+    # the bits that are the surest are taken for the least sure ones, and the other way round
+    turned_round = Curve(right.turnover.at, right.turnover.probability[::-1].copy())
+    misled = replace(right, turnover=turned_round, kinds=None)
+    misled = replace(misled, grades={sure: _grades(misled.uncertainty(results), sure) for sure in (1, 2)})
+    assert all((levels.worth != 1).any() for levels in misled.grades.values())
+    found = replace(misled, grades=_helpful(misled, results, similar))
+    assert all((levels.worth == 1).all() for levels in found.grades.values())
+    plain, graded = (_distances(found.codes(results, sure=sure)) for sure in (0, 1))
+    np.testing.assert_array_equal(plain, graded)

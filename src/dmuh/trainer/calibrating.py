@@ -70,6 +70,7 @@ def calibrated(
     by_curve = Calibration(turnover, {}, {}, len(outputs), "", kinds)
     unsure = by_curve.uncertainty(results)
     graded = replace(by_curve, grades={sure: _grades(unsure, sure) for sure in SURE if sure})
+    graded = replace(graded, grades=_helpful(graded, results, similar))
     return with_match(graded, outputs, uncertainty, similar) if has_labels else graded
 
 
@@ -169,6 +170,31 @@ def _grades(unsure: NDArray[np.float32], sure: int) -> Grades:
         mean = (sureness * chosen).sum(axis=0) / np.maximum(count, 1)
         worth[:, number] = np.where(count > 0, mean, np.nan)
     return Grades(thresholds, _filled(worth).astype(np.float32))
+
+
+def _helpful(calibration: Calibration, results: dict[str, NDArray[np.float32]], similar: Floats) -> dict[int, Grades]:
+    """Return the levels, worth nothing more than plain bits where the images find each other worse by them.
+
+    So it is where a few images have outputs far larger than all others: they are the surest in every bit that they
+    share with a query, and stand first wherever they agree with it (methods that do not bound their outputs, as DSH).
+    """
+    plain = _mean_precision(calibration.codes(results, sure=0), similar)
+    return {
+        sure: grades
+        if _mean_precision(calibration.codes(results, sure=sure), similar) >= plain
+        else replace(grades, worth=np.ones_like(grades.worth))
+        for sure, grades in calibration.grades.items()
+    }
+
+
+def _mean_precision(codes: Codes, similar: Floats) -> float:
+    """Return the mean average precision of images that search one another; ties are in the order of the images."""
+    distances = _distances(codes)
+    np.fill_diagonal(distances, np.inf)
+    hits = np.take_along_axis(similar, np.argsort(distances, axis=1, kind="stable"), axis=1)
+    found = hits.sum(axis=1)
+    precision = np.cumsum(hits, axis=1) / np.arange(1, len(hits) + 1)
+    return float(((hits * precision).sum(axis=1) / np.maximum(found, 1))[found > 0].mean()) if found.any() else 0.0
 
 
 def _filled(worth: Floats) -> Floats:
