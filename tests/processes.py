@@ -13,7 +13,7 @@ from pathlib import Path
 import dmuh.cli
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["dmuh.cli.train", "dmuh.trainer", "dmuh.trainer.evaluation", "torch._dynamo"])
+_CONTEXT.set_forkserver_preload(["dmuh.cli.train", "dmuh.trainer", "dmuh.trainer.evaluation"])
 
 
 class Started:

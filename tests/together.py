@@ -48,7 +48,13 @@ def watched_training(case: str, folder: Path) -> dict[str, np.ndarray]:
 
     def watching(network, settings):
         optimizer = make(network, settings)
-        optimizer.register_step_pre_hook(lambda *_: note_gradients(optimizer))
+        step = optimizer.step
+
+        def noting() -> None:
+            note_gradients(optimizer)
+            step()
+
+        optimizer.step = noting
         return optimizer
 
     def note_gradients(optimizer) -> None:

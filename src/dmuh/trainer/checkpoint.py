@@ -10,6 +10,7 @@ from dmuh.files import Array
 from dmuh.methods import Objective
 from dmuh.network import HashNetwork, MomentumCopy, UncertaintySource, state_by_part
 from dmuh.runs import Run
+from dmuh.trainer.optimisation import AnyOptimizer
 from dmuh.trainer.watch import Watch
 
 
@@ -28,7 +29,7 @@ def state_of(
     network: HashNetwork,
     copies: Mapping[str, MomentumCopy],
     objective: Objective,
-    optimizer: torch.optim.Optimizer,
+    optimizer: AnyOptimizer,
 ) -> dict[str, Array]:
     """Return everything that the next step depends on, by name; frozen weights are not in it."""
     parts = {"network": network.trained_state(), "objective": objective.state_dict()}
@@ -49,7 +50,7 @@ def restore(
     network: HashNetwork,
     copies: Mapping[str, MomentumCopy],
     objective: Objective,
-    optimizer: torch.optim.Optimizer,
+    optimizer: AnyOptimizer,
     watch: Watch,
 ) -> int:
     """Restore the run's last checkpoint, if there is one; return how many epochs are done."""

@@ -126,7 +126,7 @@ class Loop:
         train_batch = TrainBatch(self.labels[index], index, copied)
         terms = self.objective(outputs, train_batch)
         loss = cast(Tensor, sum(terms.values()))
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         group.average_gradients(self.weights)
         self.watch.step(epoch, loss.item(), outputs)

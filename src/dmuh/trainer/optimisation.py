@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from dmuh.config import TrainingSettings
 from dmuh.network import HashNetwork
+from dmuh.trainer.optimizers import SGD, AdamW, Optimizer
+
+AnyOptimizer = Optimizer | torch.optim.Optimizer
 
 
 def batches_of(n: int, settings: TrainingSettings, epoch: int) -> Iterator[NDArray[np.int64]]:
@@ -48,16 +51,19 @@ def learning_rate(settings: TrainingSettings, epoch: float, steps_per_epoch: int
     return rate
 
 
-def make_optimizer(network: HashNetwork, settings: TrainingSettings) -> torch.optim.Optimizer:
+def make_optimizer(network: HashNetwork, settings: TrainingSettings) -> AnyOptimizer:
     """Return the optimiser of what trains; a group's rate is its scale times the schedule's."""
     decay = settings.weight_decay or 0.0
     groups = [
         {"params": list(network.hash_layer.parameters()), "scale": 1.0},
         {"params": [p for p in network.backbone.parameters() if p.requires_grad], "scale": settings.backbone_lr},
     ]
+    on_cpu = network.device.type == "cpu"  # elsewhere torch changes all weights in one go
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=decay)
-    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.sgd_momentum, weight_decay=decay)
+        adamw = AdamW if on_cpu else torch.optim.AdamW
+        return adamw(groups, lr=settings.lr, weight_decay=decay)
+    sgd = SGD if on_cpu else torch.optim.SGD
+    return sgd(groups, lr=settings.lr, momentum=settings.sgd_momentum, weight_decay=decay)
 
 
 def autocast(settings: TrainingSettings, device: torch.device) -> torch.autocast:
