@@ -52,6 +52,7 @@ test: $(READY)  ## the tests of what is computed, written and said, on all cores
 	$(PYTEST) -m 'not slow and not long'
 
 test-all: $(READY)  ## all tests but the slow: also kills, browser, README, Milvus, every setting; 11 minutes on two cores
+	@$(BIN)/dmuh warm > /dev/null  # else every service that the tests start compiles the same, and is ended meanwhile
 	$(PYTEST)
 
 test-slow: $(READY)  ## the slow tests, among them those on real images; DMUH_DATA names their folder

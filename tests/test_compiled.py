@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import dmuh
 from dmuh.encoder import export_run
+from dmuh.index.compiled import NotKeptError, only_kept
 
 SOURCE = Path(dmuh.__file__).parent
 ORDER = """
@@ -114,6 +116,23 @@ def test_a_read_only_install_without_a_home_searches(read_only, digit_run, photo
     assert "20 images indexed" in run(read_only, program, "index", model, photos, "--out", codes)
     (answer,) = json.loads(run(read_only, program, "search", codes, photos / "ones" / "03.png", "-k", 1, "--json"))
     assert (answer["matches"][0]["hamming"], answer["matches"][0]["identical"]) == (0, True)
+
+
+def test_where_only_kept_machine_code_is_asked_for_nothing_is_compiled(tmp_path):
+    file = tmp_path / "of_this_test.py"
+    file.write_text("from dmuh.index.compiled import compiled\n\n@compiled()\ndef twice(x):\n    return 2 * x\n")
+
+    def twice(number: int) -> int:
+        """Call the function as a process does that has just begun."""
+        return runpy.run_path(str(file))["twice"](number)
+
+    with only_kept(), pytest.raises(NotKeptError):
+        twice(3)
+    assert twice(3) == 6
+    with only_kept():
+        assert twice(4) == 8
+        with pytest.raises(NotKeptError):
+            twice(0.5)
 
 
 def test_everything_is_compiled_that_way():

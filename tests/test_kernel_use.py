@@ -3,10 +3,12 @@
 import functools
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from commands import dmuh
 from dmuh import Codes, HammingIndex, evaluate
 from dmuh.index import kernel_use
 from dmuh.index.bits import distances_to
+from dmuh.index.compiled import NotKeptError
 from dmuh.index.grouping import group, in_key_order
 from dmuh.index.kernel_use import KernelUse, only
 from dmuh.machine import may_have_gpu
@@ -30,17 +33,34 @@ going_on = threading.Event()
 
 
 def rehearsals():
-    """Stand-ins for kernels, which take as long as a test wants; nothing in the process that compiles them first."""
-    if multiprocessing.parent_process() is not None:
-        return {}
+    """Stand-ins for kernels that are kept, which take as long as a test wants; no process has to compile them."""
+    assert multiprocessing.parent_process() is None
     return {"first": lambda: rehearsed.append("first"), "second": lambda: (going_on.wait(), rehearsed.append("second"))}
 
 
+def rehearse_new() -> None:
+    """Stand for a kernel that is kept, as a file says, once another process has compiled it."""
+    kept = Path(os.environ["KEPT"])
+    if multiprocessing.parent_process() is not None:
+        kept.touch()
+    elif not kept.exists():
+        raise NotKeptError
+    rehearsed.append("loaded")
+
+
+def new_rehearsals():
+    return {"new": rehearse_new}
+
+
+def rehearse_endlessly() -> None:
+    """Stand for a kernel that the process which compiles never ends."""
+    if multiprocessing.parent_process() is None:
+        raise NotKeptError
+    time.sleep(3600)
+
+
 def endless_rehearsals():
-    """One that the process which compiles never ends."""
-    return {
-        "endless": lambda: rehearsed.append("loaded") if multiprocessing.parent_process() is None else time.sleep(3600)
-    }
+    return {"endless": rehearse_endlessly}
 
 
 @pytest.fixture
@@ -179,6 +199,16 @@ def test_much_small_work_compiles_the_kernels_beside_it(use, monkeypatch):
     use.prepare()
     use._thread.join()
     assert rehearsed == ["first", "second"]
+
+
+def test_what_is_not_kept_another_process_compiles(tmp_path, monkeypatch):
+    monkeypatch.setenv("KEPT", str(tmp_path / "kept"))
+    rehearsed.clear()
+    use = KernelUse("test_kernel_use:new_rehearsals")
+    use.prepare()
+    use._thread.join()
+    assert (tmp_path / "kept").exists()
+    assert rehearsed == ["loaded"]
 
 
 def test_a_process_that_ends_does_not_wait_for_the_other_kernels(use):

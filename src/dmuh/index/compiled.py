@@ -3,8 +3,9 @@
 Importing this module imports numba, which takes half a second: modules of kernels are imported when they are used.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,24 @@ from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_only_kept: ContextVar[bool] = ContextVar("only_kept", default=False)
+
+
+class NotKeptError(Exception):
+    """The machine code of a function is not there, and here it shall not be compiled."""
+
+
+@contextmanager
+def only_kept() -> Iterator[None]:
+    """Load machine code of this thread's functions inside, but compile none: a NotKeptError where it would have to be.
+
+    Where it cannot be kept at all, it is compiled as ever.
+    """
+    token = _only_kept.set(True)
+    try:
+        yield
+    finally:
+        _only_kept.reset(token)
 
 
 def compiled(*, allocates: bool = True, **options: Any) -> Callable[[Function], Function]:
@@ -59,12 +78,15 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for a signature, None if it is not there."""
+        found = None
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except Exception:  # a file that a crash left cut short raises nearly anything
             with suppress(OSError):
                 self.flush()
-            return None
+        if found is None and _only_kept.get():
+            raise NotKeptError
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the machine code for a signature, unless the disk is full or may not be written any more."""

@@ -65,10 +65,10 @@ class KernelUse:
         return _named(self._rehearsals)
 
     def prepare(self) -> None:
-        """Compile the kernels beside the work, once; numpy does the work until then.
+        """Load the kernels beside the work, once; numpy does the work until then.
 
-        Another process compiles them, so that nothing here waits for the interpreter's lock meanwhile; a thread then
-        takes up the machine code that it kept.
+        A thread takes up the machine code that was kept. What was not, another process compiles first, so that nothing
+        here waits for the interpreter's lock meanwhile.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._rehearse, name="dmuh-kernels", daemon=True)
@@ -76,13 +76,25 @@ class KernelUse:
             atexit.register(self._stop)
 
     def _rehearse(self) -> None:
+        from dmuh.index.compiled import NotKeptError, only_kept  # which imports the compiler
+
+        try:
+            with only_kept():
+                self._load()
+        except NotKeptError:
+            self._compile()
+            self._load()
+
+    def _compile(self) -> None:
+        """Have another process compile all kernels and keep them; it ends with this one."""
         compiling = worker_process(_rehearse_all, self._rehearsals)
         compiling.start()
         while compiling.is_alive():
             if self._stopping.wait(0.1):
                 compiling.kill()
                 compiling.join()
-                return
+
+    def _load(self) -> None:
         for rehearse in self.rehearsals().values():
             if self._stopping.is_set():
                 return
