@@ -1,12 +1,11 @@
 """Methods by name. A new one is a file here with an Objective or a ShallowMethod, and a line in METHODS."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dmuh.config import SECTIONS, Config, build, keys_of
 from dmuh.errors import ConfigError, unknown
 from dmuh.methods.base import Objective, TrainBatch
-from dmuh.methods.cosdish import COSDISH
 from dmuh.methods.csq import CSQ
 from dmuh.methods.ddsh import DDSH
 from dmuh.methods.dhn import DHN
@@ -15,35 +14,45 @@ from dmuh.methods.dmuh_plus import DMUHPlus
 from dmuh.methods.dpsh import DPSH
 from dmuh.methods.dsdh import DSDH
 from dmuh.methods.dsh import DSH
-from dmuh.methods.fasth import FastH
-from dmuh.methods.itq import ITQ
-from dmuh.methods.lfh import LFH
 from dmuh.methods.regu import Regu
 from dmuh.methods.rules import RULES, Method, network_defaults, own_dropout
-from dmuh.methods.sdh import SDH
-from dmuh.methods.shallow import ShallowMethod
+from dmuh.methods.table import MethodTable
+
+if TYPE_CHECKING:
+    from dmuh.methods.shallow import ShallowMethod
 
 __all__ = ["METHODS", "Method", "Objective", "ShallowMethod", "TrainBatch", "configure"]
 
-METHODS: dict[str, Method] = {
-    "dmuh": DMUH,
-    "dmuh-no-u": DMUHNoU,
-    "dmuh-no-bit": DMUHNoBit,
-    "dmuh-no-image": DMUHNoImage,
-    "dmuh-plus": DMUHPlus,
-    "regu": Regu,
-    "csq": CSQ,
-    "dhn": DHN,
-    "dsh": DSH,
-    "dpsh": DPSH,
-    "dsdh": DSDH,
-    "ddsh": DDSH,
-    "lfh": LFH,
-    "fasth": FastH,
-    "sdh": SDH,
-    "cosdish": COSDISH,
-    "itq": ITQ,
-}
+METHODS = MethodTable(
+    {
+        "dmuh": DMUH,
+        "dmuh-no-u": DMUHNoU,
+        "dmuh-no-bit": DMUHNoBit,
+        "dmuh-no-image": DMUHNoImage,
+        "dmuh-plus": DMUHPlus,
+        "regu": Regu,
+        "csq": CSQ,
+        "dhn": DHN,
+        "dsh": DSH,
+        "dpsh": DPSH,
+        "dsdh": DSDH,
+        "ddsh": DDSH,
+        "lfh": "dmuh.methods.lfh:LFH",  # shallow methods are estimators of scikit-learn, whose import takes a second
+        "fasth": "dmuh.methods.fasth:FastH",
+        "sdh": "dmuh.methods.sdh:SDH",
+        "cosdish": "dmuh.methods.cosdish:COSDISH",
+        "itq": "dmuh.methods.itq:ITQ",
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a shallow method is where it is first asked for."""
+    if name == "ShallowMethod":
+        from dmuh.methods.shallow import ShallowMethod
+
+        return ShallowMethod
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
@@ -65,7 +74,7 @@ def configure(*layers: Mapping[str, Any], preset: str = "") -> Config:
     values = {**method.defaults, **(method.presets[preset] if preset else {}), **given}
     values |= {key: value for key, value in network_defaults(method, values).items() if values.get(key) in (None, "")}
     if values.get("dropout") == "own":
-        values["dropout"] = 0.0 if issubclass(method, ShallowMethod) else own_dropout(values)
+        values["dropout"] = 0.0 if method.kind == "shallow" else own_dropout(values)
 
     problems = _unknown_settings(method, given)
     problems += [problem for rule in RULES if (problem := rule(name, method, values))]

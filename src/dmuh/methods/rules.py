@@ -6,16 +6,18 @@ bounds is checked by `dmuh.config.build`.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dmuh.backbones import BACKBONES, FAMILIES, Backbone
 from dmuh.backbones.efficientnet_lite import EfficientNetLite0
 from dmuh.config import DataSettings, keys_of
 from dmuh.methods.base import Objective
-from dmuh.methods.shallow import ShallowMethod
 from dmuh.network import MomentumCopy
 
-Method = type[Objective] | type[ShallowMethod]
+if TYPE_CHECKING:  # which imports scikit-learn: a training by a deep method begins without it
+    from dmuh.methods.shallow import ShallowMethod
+
+Method: TypeAlias = "type[Objective] | type[ShallowMethod]"
 Settings = Mapping[str, Any]
 Rule = Callable[[str, Method, Settings], str | None]
 
@@ -26,7 +28,7 @@ _CACHED = ("none", "flip")  # augmentations that leave the images of a frozen ba
 
 def shallow_methods_need_a_frozen_backbone(name: str, method: Method, values: Settings) -> str | None:
     """Refuse a shallow method above a backbone that trains: it is fitted to features, once."""
-    if issubclass(method, ShallowMethod) and values["freeze"] != "all":
+    if method.kind == "shallow" and values["freeze"] != "all":
         return f"{name} is fitted to the features of a frozen backbone: freeze must be all, got {values['freeze']}"
     return None
 
@@ -34,7 +36,7 @@ def shallow_methods_need_a_frozen_backbone(name: str, method: Method, values: Se
 def a_kernel_needs_fixed_features(name: str, method: Method, values: Settings) -> str | None:
     """Refuse similarities to training images where training changes the features that they are computed from."""
     del name
-    if values.get("kernel") and (issubclass(method, ShallowMethod) or not _fixed(values)):
+    if values.get("kernel") and (method.kind == "shallow" or not _fixed(values)):
         return "kernel is for deep methods on a frozen backbone: freeze must be all, augment none or flip"
     return None
 
@@ -51,7 +53,7 @@ def a_hidden_layer_is_trained_on_features(name: str, method: Method, values: Set
     """Refuse a hidden layer where none is trained, or where its place is taken by similarities."""
     if not values.get("hidden"):
         return None
-    if issubclass(method, ShallowMethod):
+    if method.kind == "shallow":
         return f"hidden is for deep methods: {name} fits its own head, got hidden {values['hidden']}"
     if values.get("kernel"):
         return f"hidden and kernel exclude each other, got hidden {values['hidden']} and kernel {values['kernel']}"
@@ -62,7 +64,7 @@ def dropout_needs_a_place(name: str, method: Method, values: Settings) -> str | 
     """Refuse dropout in a network that has no place for it."""
     if not values.get("dropout"):
         return None
-    if issubclass(method, ShallowMethod):
+    if method.kind == "shallow":
         return f"dropout is for deep methods: {name} is fitted in one go, got dropout {values['dropout']}"
     if not own_dropout(values):
         having = ", ".join(other for other, kind in BACKBONES.items() if kind.dropout)
@@ -83,7 +85,7 @@ def masks_are_shared_where_there_are_any(name: str, method: Method, values: Sett
 
 def shallow_methods_keep_no_copy(name: str, method: Method, values: Settings) -> str | None:
     """Refuse to encode with the averaged copy of a method that averages nothing."""
-    if values.get("encoder") == "copy" and issubclass(method, ShallowMethod):
+    if values.get("encoder") == "copy" and method.kind == "shallow":
         return f"{name} has no copy of its own: encoder must be network"
     return None
 
@@ -91,7 +93,7 @@ def shallow_methods_keep_no_copy(name: str, method: Method, values: Settings) ->
 def a_copy_that_encodes_must_be_kept(name: str, method: Method, values: Settings) -> str | None:
     """Refuse to encode with an averaged copy that neither the method keeps nor the settings ask for."""
     has_copy = "alpha" in keys_of(method.Options) or values.get("uncertainty_alpha") is not None
-    if values.get("encoder") == "copy" and not issubclass(method, ShallowMethod) and not has_copy:
+    if values.get("encoder") == "copy" and method.kind == "deep" and not has_copy:
         return f"{name} has no copy of its own: encoder = copy needs uncertainty_alpha"
     return None
 
@@ -99,9 +101,9 @@ def a_copy_that_encodes_must_be_kept(name: str, method: Method, values: Settings
 def uncertainty_by_a_copy_needs_one(name: str, method: Method, values: Settings) -> str | None:
     """Refuse to read the uncertainty of codes from an averaged copy that nobody keeps."""
     has_copy = "alpha" in keys_of(method.Options) or values.get("uncertainty_alpha") is not None
-    if values.get("uncertainty") != MomentumCopy.name or (has_copy and not issubclass(method, ShallowMethod)):
+    if values.get("uncertainty") != MomentumCopy.name or (has_copy and method.kind == "deep"):
         return None
-    remedy = "" if issubclass(method, ShallowMethod) else ", or give uncertainty_alpha"
+    remedy = "" if method.kind == "shallow" else ", or give uncertainty_alpha"
     return f"{name} has no copy of its own: uncertainty must be margin{remedy}"
 
 
@@ -131,14 +133,14 @@ def network_defaults(method: Method, values: Settings) -> dict[str, Any]:
     """Return the backbone that suits the data set, what of it trains, and the augmentation and decay that suit that."""
     backbone = values.get("backbone") or _default_backbone(str(values.get("dataset") or DataSettings.dataset))
     kind = _kind(backbone)
-    freeze = str(values.get("freeze") or ("all" if issubclass(method, ShallowMethod) else kind.freeze))
+    freeze = str(values.get("freeze") or ("all" if method.kind == "shallow" else kind.freeze))
     augment = {"none": kind.augment, "all": "none"}.get(freeze, "flip")
     leaves_out = values.get("head") == "auto" and _fixed(
         {"freeze": freeze, "augment": values.get("augment") or augment}
     )
     found = {"backbone": backbone, "freeze": freeze, "augment": augment,
              "wrong_labels": "leave-out" if leaves_out else "keep"}  # fmt: skip
-    if values.get("head") == "auto" and freeze == "all" and not issubclass(method, ShallowMethod):
+    if values.get("head") == "auto" and freeze == "all" and method.kind == "deep":
         return found  # the data choose the rest
     return found | {"kernel": 0, "weight_decay": head_weight_decay(values.get("hidden")) if freeze == "all" else 1e-4}
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
 
 from dmuh.codes import Codes
 from dmuh.encoder.calibration import SURE, Calibration, Curve, Grades, Kinds
@@ -20,6 +19,7 @@ from dmuh.index.soft import pair_distances, shown
 from dmuh.network import HashNetwork, UncertaintySource
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.inputs import Inputs
+from dmuh.trainer.isotonic import rising_curve
 from dmuh.trainer.measuring import compute_outputs, spread
 
 log = logging.getLogger(__name__)
@@ -141,15 +141,15 @@ def _turnover(uncertainty: NDArray[np.floating[Any]], turned: Floats) -> Curve |
     values = uncertainty[known].astype(np.float64)
     if not len(values) or np.ptp(values) == 0:
         return None
-    fit = IsotonicRegression(y_min=0, y_max=0.5, out_of_bounds="clip").fit(values, turned[known])
+    fit = rising_curve(values, turned[known])
     at = np.unique(np.quantile(values, np.linspace(0, 1, _POINTS)))
-    return Curve(at, _smooth(fit, at))
+    return Curve(at, _smooth(Curve(fit.at, np.minimum(fit.probability, 0.5)), at))
 
 
-def _smooth(fit: IsotonicRegression, at: Floats) -> Floats:
+def _smooth(fit: Curve, at: Floats) -> Floats:
     """Return the steps of a fit as a line through the middles between points: equal neighbours become rare."""
     fine = np.interp(np.linspace(0, len(at) - 1, 16 * (len(at) - 1) + 1), np.arange(len(at)), at)
-    steps = fit.predict(fine)
+    steps = fit(fine)
     padded = np.concatenate([np.full(8, steps[0]), steps, np.full(8, steps[-1])])
     means = np.convolve(padded, np.full(17, 1 / 17), mode="valid")
     found: Floats = means[::16]
@@ -213,9 +213,9 @@ def _match(codes: Codes, similar: Floats) -> Curve:
     distances = _distances(codes)[apart]
     values, of, counts = np.unique(distances, return_inverse=True, return_counts=True)  # there are few different ones
     share = np.bincount(of, similar[apart]) / counts
-    fit = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(values, share, sample_weight=counts)
+    different = rising_curve(values, 1 - share, counts)
     at = np.unique(np.quantile(distances, _RANKS))
-    return Curve(at, np.clip(fit.predict(at), _NEVER, 1 - _NEVER))
+    return Curve(at, np.clip(1 - different(at), _NEVER, 1 - _NEVER))
 
 
 def _distances(codes: Codes) -> Floats:

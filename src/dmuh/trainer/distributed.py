@@ -25,7 +25,7 @@ from dmuh.config import Config
 from dmuh.datasets import DATASETS, Dataset
 from dmuh.errors import ConfigError, DmuhError, PeerError, RunError
 from dmuh.machine import place_in_group
-from dmuh.methods import METHODS, ShallowMethod
+from dmuh.methods import METHODS
 from dmuh.network import choose_device
 from dmuh.protocols import Split
 from dmuh.protocols.checks import summarise
@@ -125,7 +125,7 @@ def refuse_many(group: Group, config: Config) -> None:
     """Raise where a training cannot be shared by the processes of this group."""
     if group.size == 1:
         return
-    if issubclass(METHODS[config.method], ShallowMethod):
+    if METHODS[config.method].kind == "shallow":
         raise ConfigError(f"{config.method} is fitted by one process, got {group.size}: start it without torchrun")
     if config.training.batch_size < 2 * group.size:
         raise ConfigError(

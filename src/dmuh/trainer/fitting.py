@@ -1,20 +1,22 @@
 """Shallow methods are fitted in one go, to the features of a frozen backbone."""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmuh.methods import ShallowMethod
 from dmuh.network import HashNetwork
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.inputs import Inputs
 from dmuh.trainer.measuring import trace, watched_maps
 
+if TYPE_CHECKING:
+    from dmuh.methods import ShallowMethod
+
 _BATCH = 4096  # images whose features are taken together
 
 
-def fit_shallow(method: type[ShallowMethod], context: TrainingContext, network: HashNetwork, inputs: Inputs) -> None:
+def fit_shallow(method: "type[ShallowMethod]", context: TrainingContext, network: HashNetwork, inputs: Inputs) -> None:
     """Fit a shallow method to the training images' features, and make what it found the network's hash layer."""
     began = time.perf_counter()
     data, run, train = context.data, context.run, context.split.train

@@ -21,7 +21,6 @@ from dmuh.encoder.calibration import Calibration
 from dmuh.encoder.onnx_export import TrainedPart, WholeNetwork, to_onnx
 from dmuh.images import Images
 from dmuh.methods import configure
-from dmuh.methods.itq import ITQ
 from dmuh.network import HashNetwork, UncertaintySource, load_networks
 from dmuh.network.uncertainty.margin import Margin
 from dmuh.protocols import Split
@@ -58,6 +57,8 @@ def fit_look(
     How sure bits are is measured by the ten nearest images of each. Where most of those share a label, as where the
     folders are classes, the labels also say what a distance means.
     """
+    from dmuh.methods.itq import ITQ  # which imports scikit-learn
+
     rows = activations[spread(np.arange(len(activations)), _MOST)]
     if len(rows) < 2:  # a single image has no spread of its own
         rows = np.concatenate([rows, np.zeros_like(rows)])

@@ -8,7 +8,7 @@ from pathlib import Path
 from dmuh.config import Config
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.images import Reading
-from dmuh.methods import METHODS, ShallowMethod
+from dmuh.methods import METHODS, Objective
 from dmuh.network import UNCERTAINTY_SOURCES, HashNetwork, MomentumCopy, Trained
 from dmuh.progress import Counting, counting_bar, uncounted
 from dmuh.protocols import Split
@@ -98,7 +98,7 @@ def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
 def _train_by_kind(context: TrainingContext, network: HashNetwork, inputs: Inputs) -> MomentumCopy | None:
     """Train by a deep method or fit by a shallow one; return the copy that was averaged beside the network, if any."""
     method = METHODS[context.config.method]
-    if issubclass(method, ShallowMethod):
+    if not issubclass(method, Objective):
         fit_shallow(method, context, network, inputs)
         return None
     return train_deep(method, context, network, inputs)
