@@ -21,14 +21,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 
 from commands import dmuh, refused
 from dmuh import errors
 from dmuh.bench import Grid, State, estimate, read_grid, run_grid, runner
 from dmuh.bench.cells import run_cell, summary_of
 from dmuh.bench.results import write_results
-from dmuh.bench.uncertainty import area_under_curve, reliability
+from dmuh.bench.uncertainty import _ranks, area_under_curve, reliability
 from dmuh.codes import Codes
 from dmuh.datasets import load_dataset
 from dmuh.documents import read_document, write_document
@@ -541,6 +541,11 @@ def test_the_area_under_the_curve_is_that_of_a_plain_double_loop(values):
 ])  # fmt: skip
 def test_the_area_is_one_where_all_that_flips_scores_higher_and_half_by_chance(share, area):
     assert area_under_curve(np.arange(4.0), np.array(share, float)) == area
+
+
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=12))
+def test_equal_numbers_share_the_mean_of_their_ranks(numbers):
+    assert _ranks(np.array(numbers, float)).tolist() == rankdata(numbers).tolist()
 
 
 @pytest.fixture(scope="module")

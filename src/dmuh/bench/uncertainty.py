@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
@@ -136,7 +135,14 @@ def area_under_curve(score: Floats, share: Floats) -> float:
 def _rank_correlation(a: Floats, b: Floats) -> float:
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
-    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    """Return the ranks (n,) of numbers (n,), from 1; equal ones have the mean of theirs."""
+    _, of, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[of]
+    return ranks
 
 
 def _flips(hasher: Hasher, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:
