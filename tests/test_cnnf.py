@@ -113,10 +113,10 @@ def test_weights_come_in_torchs_order(tmp_path, file, newer):
 @pytest.mark.long
 def test_other_files_are_refused(tmp_path, file):
     backbone = create_backbone("cnnf")
-    bad = tmp_path / "bad.mat"
+    bad, small = tmp_path / "bad.mat", {"fc6": (1, 1, 2, 2), "fc7": (1, 1, 2, 2)}  # what is wrong stands before these
     for content, sentence in (
-        (model(without="conv4"), "lacks conv4"),
-        (model(conv2=(3, 3, 64, 256)), "conv2 has filters of 3×3×64×256"),
+        (model(without="conv4", **small), "lacks conv4"),
+        (model(conv2=(3, 3, 64, 256), **small), "conv2 has filters of 3×3×64×256"),
         ({"x": np.zeros(3)}, "no layers or no mean image"),
     ):
         savemat(bad, content)
