@@ -26,8 +26,8 @@ from dmuh.datasets import Dataset, load_dataset
 from dmuh.images import Reading
 from dmuh.progress import counting_bar
 from dmuh.protocols import noisy_labels
-from dmuh.wrong_labels import find_suspects
 from dmuh.trainer.kept_features import image_features
+from dmuh.wrong_labels import find_suspects
 
 SHARE, SHARE_SEVERAL = 0.3, 0.1
 FOLDS = 5
