@@ -146,7 +146,10 @@ class Dataset:
         if isinstance(self.images, np.ndarray):
             digest.update(self._array_digest)
         else:
-            paths = [Path(self.path(position)).parts for position in range(len(self))]
+            paths = [
+                _as_path(name_of(image, n) if not isinstance(image, Path) else image).parts
+                for n, image in enumerate(self.images)
+            ]
             above = len(os.path.commonprefix([parts[:-1] for parts in paths]))  # noqa: RUF071 (of parts, not of characters)
             for parts in paths:
                 digest.update(os.fsencode("/".join(parts[above:])) + b"\0")

@@ -23,8 +23,9 @@ def load_folder(root: Path, class_folder: Literal["top", "own"] = "top") -> Data
     folder = _images_below(root)
     paths = folder.paths
     names: list[list[str]] = []
+    above = len(root.parts)
     for path in paths:
-        parts = path.relative_to(root).parts[:-1]
+        parts = path.parts[above:-1]
         name = _text("/".join(parts) if class_folder == "own" else "".join(parts[:1]))
         names.append([name] if name else [])
     classes = sorted({name for image_names in names for name in image_names})

@@ -52,14 +52,14 @@ def look_through(root: Path) -> ImageFolder:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                     elif _is_file(entry):
-                        suffix = Path(entry.name).suffix.lower()
+                        suffix = os.path.splitext(entry.name)[1].lower().rstrip(".")  # noqa: PTH122 (quicker)
                         if suffix in SUFFIXES:
                             found.append(entry.path)
                         elif entry.name.lower() not in _NOT_COUNTED:
                             ignored[suffix] += 1
     except OSError as error:
         raise DataError(f"cannot look through {error.filename or root}: {error.strerror}") from error
-    return ImageFolder(sorted(map(Path, found), key=lambda path: path.parts), ignored)
+    return ImageFolder([Path(path) for path in sorted(found, key=lambda path: path.split("/"))], ignored)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
