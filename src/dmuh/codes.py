@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -14,6 +15,7 @@ from dmuh.errors import DtypeError, FormatError, InputError, MissingPackageError
 from dmuh.files import load_arrays, save_arrays
 
 _KIND, _VERSION = "dmuh codes", 2
+_HEX = re.compile("([0-9a-fA-F]{2})+")
 _SHOWN = 3  # codes that a repr shows
 _TOGETHER = 65_536  # codes whose levels are unpacked at a time
 
@@ -111,6 +113,29 @@ class Codes:
         unsure = None if uncertainty is None else np.asarray(uncertainty, np.float32)
         packed = np.packbits(real >= 0, axis=1, bitorder="little")
         return cls(packed, real.shape[1], unsure, None if ids is None else np.asarray(ids))
+
+    @classmethod
+    def from_hex(
+        cls, texts: Sequence[str], n_bits: int | None = None, ids: Sequence[int] | NDArray[Any] | None = None
+    ) -> "Codes":
+        """Make codes from hexadecimal digits, two per byte, as `hex` gives them and other programs write hashes.
+
+        Without `n_bits` all bits of the digits count.
+
+        >>> codes = dmuh.Codes.from_hex(["8f373714acfcf4d0", "8f373714acfcf4d1"])
+        >>> codes
+        Codes(2 × 64 bits: 8f373714acfcf4d0, 8f373714acfcf4d1)
+        >>> dmuh.HammingIndex().add(codes).search(codes[:1], k=2).distances
+        array([[0, 1]], dtype=int32)
+        """
+        for text in texts:
+            if not _HEX.fullmatch(text):
+                raise InputError(f"a code must be hexadecimal digits, two per byte, got {text[:100]!r}")
+            if len(text) != len(texts[0]):
+                raise InputError(f"codes must be of one length, got {len(texts[0])} and {len(text)} digits")
+        width = len(texts[0]) // 2 if texts else -(-(n_bits or 8) // 8)
+        bits = np.frombuffer(bytes.fromhex("".join(texts)), np.uint8).reshape(len(texts), width)
+        return cls(bits, 8 * width if n_bits is None else n_bits, ids=ids)
 
     @classmethod
     def concatenated(cls, parts: Sequence["Codes"]) -> "Codes":

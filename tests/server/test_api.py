@@ -239,7 +239,7 @@ def test_k_radius_and_label_leave_fewer(shared):
 
 @pytest.mark.parametrize(("parameters", "words"), [
     ({}, "give the id or the path"),
-    ({"id": 1, "path": "x"}, "and not both"),
+    ({"id": 1, "path": "x"}, "and not several"),
     ({"id": "x"}, "id: input should be a valid integer"),
     ({"id": -1}, "id: input should be greater than or equal to 0, got '-1'"),
     ({"id": 2**63}, "id: "),

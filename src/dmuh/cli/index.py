@@ -7,7 +7,8 @@ import typer
 
 from dmuh.cli.console import say, say_json, warn
 from dmuh.cli.encode import Replace, encode_to, load_by, reading_by
-from dmuh.cli.handover import To, hand_over_to, index_table, is_table
+from dmuh.cli.handover import To, hand_over_to
+from dmuh.cli.hashes import HashOptions, index_table, is_table
 from dmuh.cli.milvus import fill_milvus
 from dmuh.cli.options import DatasetOptions, Engine, Json, Sure, Workers, flag, with_groups
 from dmuh.cli.search import load_model
@@ -40,6 +41,7 @@ def index(
     ] = False,
     engine: Engine = None,
     to: To = None,
+    hashes: HashOptions = HashOptions(),  # noqa: B008
     as_json: Json = False,
 ) -> None:
     """Make images searchable: encode them, unless they are codes already, and index their codes.
@@ -52,12 +54,12 @@ def index(
     dmuh index photos.index --sync
     """
     if to is not None:
-        if images or sure is not None or sync or engine or dataset.given():
+        if images or sure is not None or sync or engine or dataset.given() or hashes.given():
             raise ConfigError("codes are handed over as they are: give them and --to, if need be --out and --replace")
         hand_over_to(source, to, out, replace, as_json)
         return
     if sync:
-        if images or out or sure is not None or replace or engine or dataset.given():
+        if images or out or sure is not None or replace or engine or dataset.given() or hashes.given():
             raise ConfigError("an index remembers how it was made: give it and --sync, with --workers if need be")
         _bring_up_to_date(source, workers, as_json)
         return
@@ -71,8 +73,8 @@ def index(
         if engine is None and not Collection(source).exists:
             Shards(source).merge()
         out = source
-    elif is_table(source):
-        out = index_table(source, images, out, replace)
+    elif is_table(source, hashes):
+        out = index_table(source, images, out, sure, replace, hashes, dataset)
     elif not images or out is None:
         raise ConfigError("to index images give a run, the images and --out: dmuh index RUN IMAGES --out INDEX")
     else:

@@ -1,5 +1,6 @@
 """dmuh search."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -14,9 +15,8 @@ from dmuh.errors import ConfigError, DataError, RunError, needs_torch
 
 if TYPE_CHECKING:
     from dmuh.cli.answers import Answer, Answers
-    from dmuh.codes import Codes
+    from dmuh.cli.queries import Queries
     from dmuh.collection import Item
-    from dmuh.datasets import Dataset
     from dmuh.encoder import Hasher
     from dmuh.index import HammingIndex, MilvusIndex
     from dmuh.index.soft import Ranking
@@ -26,9 +26,17 @@ if TYPE_CHECKING:
 def search(
     index_folder: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder made by `dmuh index`.")],
     images: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(metavar="IMAGES", help="Query images: files and folders; or a .npy file of vectors."),
-    ],
+    ] = None,
+    ids: Annotated[
+        list[int] | None,
+        typer.Option("--id", metavar="ID", help="Instead: images of the index as queries, by id; may be repeated."),
+    ] = None,
+    hexes: Annotated[
+        list[str] | None,
+        typer.Option("--code", metavar="HEX", help="Instead: codes, in hexadecimal digits; may be repeated."),
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="How many of the nearest images.")] = 10,
     radius: Annotated[
         float | None,
@@ -64,11 +72,16 @@ def search(
     """Find the images of an index that are nearest to query images.
 
     Example: dmuh search photos.index query.jpg --sheet found.png
+
+    Or to one of the index: dmuh search photos.index --id 17
     """
     from dmuh.cli.answers import Asked, Stored, find
+    from dmuh.cli.queries import of_codes, of_ids, of_images
     from dmuh.collection import Collection
-    from dmuh.datasets import load_images
     from dmuh.shards import Shards
+
+    if sum(map(bool, (images, ids, hexes))) != 1:
+        raise ConfigError("give query images, or ids of images by --id, or codes by --code")
 
     asked = Asked(k, radius, cast("Ranking | None", ranking), at_least)
     if sheet and sheet.suffix.lower() != ".png":
@@ -84,14 +97,19 @@ def search(
         collection = shards if shards.exists and not whole.exists else whole
         hasher = load_model(index_folder, *collection.model(), model)
     asked.check(hasher.calibration)
-    data, reading = load_images(images) if hasher.takes_images else _vectors(images), reading_by(on_bad_image)
-    queries = hasher.encode(data.images, reading=reading)
+    reading = reading_by(on_bad_image)
+    if ids:
+        queries = of_ids(stored, collection, ids)
+    else:
+        queries = of_codes(hexes, hasher.n_bits) if hexes else of_images(hasher, images or [], reading)
     if len(reading.bad):
         warn(reading.bad.summary())
-    answers = find(index, stored, queries, asked, hasher.calibration)
+    more = replace(asked, k=k + bool(ids))  # an image of the index finds itself too, which is left out
+    found = find(index, stored, queries.codes, more, hasher.calibration)
+    answers = queries.without_themselves(found, k if radius is None else None)
     items = collection.items(answer.id for one in answers for answer in one.found)
     percentiles = whole.uncertainty_percentiles() if whole.exists else None
-    results = _results(data, queries, answers, items, percentiles)
+    results = _results(queries, answers, items, percentiles)
     if sheet:
         _draw_sheet(results, sheet)
     if as_json:
@@ -104,8 +122,16 @@ def search(
 
 def load_model(index: Path, made_by: Path, digest: str, model: Path | None) -> "Hasher":
     """Load the model whose codes an index holds: from where it was when they were made, or from `model`."""
+    from dmuh.collection import Collection
     from dmuh.encoder import Hasher
+    from dmuh.hashes import HashModel, hash_name
 
+    if hash_name(digest) is not None:
+        if model is not None:
+            raise ConfigError(f"{index} holds hashes of another program, which have no model: leave out --model")
+        stand_in = HashModel.of(Collection(index))
+        assert stand_in is not None, "its digest says so"
+        return stand_in
     if model is None and not made_by.exists():
         raise RunError(f"{made_by}, the model of {index}, does not exist: if it moved, say where it is by --model")
     hasher = Hasher.load(model or made_by)
@@ -116,8 +142,7 @@ def load_model(index: Path, made_by: Path, digest: str, model: Path | None) -> "
 
 
 def _results(
-    data: "Dataset",
-    queries: "Codes",
+    queries: "Queries",
     answers: "list[Answers]",
     items: "dict[int, Item]",
     percentiles: list[float] | None,
@@ -125,11 +150,11 @@ def _results(
     """Return what was found for each query: its path, its uncertainty, and its matches, the nearest first."""
     from dmuh.codes import less_certain_than
 
-    unsure = queries.image_uncertainty
+    unsure = queries.codes.image_uncertainty
     return [
         {
-            "query": data.path(position),
-            "n_bits": queries.n_bits,
+            "query": name,
+            "n_bits": queries.codes.n_bits,
             "uncertainty": None if unsure is None else round(float(unsure[row]), 6),
             "less_certain_than": (
                 None if unsure is None or percentiles is None else less_certain_than(float(unsure[row]), percentiles)
@@ -137,7 +162,7 @@ def _results(
             "best_match": None if (best := answers[row].best) is None else round(best, 4),
             "matches": [_match(answer, items[answer.id]) for answer in answers[row].found],
         }
-        for row, position in enumerate(queries.ids.tolist())
+        for row, name in enumerate(queries.names)
     ]
 
 
@@ -184,15 +209,6 @@ def _say_results(results: list[dict[str, Any]], at_least: float | None) -> None:
 def _words(match: dict[str, Any]) -> str:
     """Return what a match is called: the same image, or how likely it shares a label with the query, if it is known."""
     return "same image" if match["identical"] else match["likely"] or ""
-
-
-def _vectors(sources: list[Path]) -> "Dataset":
-    """Read the feature vectors that stand in for query images."""
-    from dmuh.datasets.features import load_features
-
-    if len(sources) > 1:
-        raise ConfigError(f"this index was made from feature vectors: give one .npy file, got {len(sources)} files")
-    return load_features(sources[0])
 
 
 def _caption(distance: str, words: str) -> str:

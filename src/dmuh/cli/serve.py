@@ -15,6 +15,7 @@ from dmuh.cli.stopping import stoppable
 from dmuh.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
+    from dmuh.encoder import Hasher
     from dmuh.server.limits import Limits
     from dmuh.server.metrics import ServiceMetrics
     from dmuh.server.service import Service
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
 @stoppable("what was encoded is kept: the same command goes on from there")
 def serve(
     model: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder of a finished run, or one written by `dmuh export`.")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="RUN",
+            help="Folder of a finished run, or one written by `dmuh export`; with --index, if not given, the one that "
+            "made it.",
+        ),
+    ] = None,
     images: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of images to search; the folders in it are their labels."),
@@ -85,9 +91,37 @@ def _sources(images: Path | None, index: list[str] | None) -> tuple[Path | None,
     return next(iter(folders), None), next(iter(engines), None)
 
 
+def _model(model: Path | None, index: Path | None, sure: int | None) -> "Hasher":
+    """Return the model that is named, or that of the index, or what stands in for that of hashes."""
+    from dmuh.collection import Collection
+    from dmuh.encoder import Hasher
+    from dmuh.hashes import HashModel
+
+    made_by = None if index is None else Collection(index).model()  # says what is wrong with the folder, if anything is
+    hashes = None if index is None else HashModel.of(Collection(index))
+    if hashes is not None:
+        if model is not None or sure:
+            raise ConfigError(f"{index} holds hashes of another program, without a model: leave out RUN and --sure")
+        return hashes
+    if model is None:
+        if made_by is None:
+            raise ConfigError("give the model: dmuh serve RUN --images DIR; or see dmuh open, which needs none")
+        model = made_by[0]
+        if not model.exists():
+            raise RunError(f"{model}, the model of {index}, does not exist: give it, as in dmuh serve RUN --index DIR")
+    hasher = Hasher.load(model)
+    if not hasher.takes_images:
+        raise ConfigError(f"{model} takes feature vectors, and only images can be served")
+    if sure and sure not in hasher.calibration.grades:
+        raise ConfigError(
+            f"{model} has no sure bits, as earlier versions trained it, got --sure {sure}: train it again"
+        )
+    return hasher
+
+
 @contextmanager
 def _service(
-    model: Path,
+    model: Path | None,
     images: Path | None,
     index: Path | None,
     state: Path | None,
@@ -99,23 +133,14 @@ def _service(
     """Yield the service over a folder of images, or over an index, that is searched in memory or by an engine."""
     from dmuh.catalogue import StateFolder, add_images, import_collection, remove_outdated
     from dmuh.collection import Collection
-    from dmuh.encoder import Hasher
     from dmuh.files import locked
     from dmuh.images import Reading, check_folder
     from dmuh.server.milvus_mirror import MilvusMirror
     from dmuh.server.service import Service
 
-    if index is not None:
-        Collection(index).model()  # says what is wrong with the folder, if anything is
-    else:
-        check_folder(cast(Path, images))
-    hasher = Hasher.load(model)
-    if not hasher.takes_images:
-        raise ConfigError(f"{model} takes feature vectors, and only images can be served")
-    if sure and sure not in hasher.calibration.grades:
-        raise ConfigError(
-            f"{model} has no sure bits, as earlier versions trained it, got --sure {sure}: train it again"
-        )
+    if images is not None:
+        check_folder(images)
+    hasher = _model(model, index, sure)
     folder = StateFolder(state or index or cast(Path, images) / ".dmuh")
     if images is not None:
         folder.check_apart(images)

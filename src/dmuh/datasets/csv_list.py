@@ -7,6 +7,7 @@ columns are kept as metadata.
 
 import csv
 import string
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,8 @@ def load_csv(
     return Dataset("csv", paths, labels, classes, metadata, tuple(notes))
 
 
-def _read(file: Path) -> tuple[Rows, list[str]]:
+def csv_rows(file: Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of a CSV file, each with all columns, one at a time."""
     if file.is_fifo():
         raise DataError(f"cannot read the list {file}: not a regular file")  # it would be waited for
     try:
@@ -66,18 +68,21 @@ def _read(file: Path) -> tuple[Rows, list[str]]:
             for name in columns:
                 if columns.count(name) > 1:
                     raise DataError(f"{file} has the column {name!r} twice")
-            rows: Rows = []
             for row in reader:
                 if None in row or None in row.values():
                     raise DataError(f"{file}, line {reader.line_num}: not {len(columns)} columns as the header has")
-                rows.append(row)
+                yield row
     except OSError as error:
         raise DataError(f"cannot read the list {file}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file} is not a CSV file in UTF-8: {error}") from error
+
+
+def _read(file: Path) -> tuple[Rows, list[str]]:
+    rows = list(csv_rows(file))
     if not rows:
         raise DataError(f"{file} lists no images")
-    return rows, columns
+    return rows, list(rows[0])
 
 
 def _path_column(given: str, columns: list[str], file: Path) -> str:

@@ -17,8 +17,9 @@ from dmuh.catalogue import Catalogue, Row
 from dmuh.catalogue.writer import Addition, Change, Deletion, Restoration, Writer
 from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.encoder import Hasher
-from dmuh.errors import RequestError
+from dmuh.errors import InputError, RequestError
 from dmuh.features import FolderFeatures
+from dmuh.hashes import HashModel
 from dmuh.images import Pixels
 from dmuh.index import Searchable
 from dmuh.server.batcher import Batcher
@@ -57,6 +58,7 @@ class Service:
         features: Callable[[], FolderFeatures] | None = None,
     ) -> None:
         self._model = hasher.about
+        self._no_uploads = hasher.refusal if isinstance(hasher, HashModel) else None
         self._sure = catalogue.sure or 0
         self._match = hasher.calibration.match_by_ranking(self._sure)
         self._catalogue = catalogue
@@ -114,11 +116,25 @@ class Service:
 
     async def encode(self, content: bytes | bytearray, *, by_class: bool = False) -> Codes:
         """Return the code of an uploaded image, that by class if that is asked for."""
+        self._check_uploads()
         _, pixels = await self._decoders.pixels(content)
         return await (self._of_classes() if by_class else self._encoding).submit(pixels)
 
+    def code(self, digits: str) -> Codes:
+        """Return the code that hexadecimal digits stand for."""
+        wanted = 2 * -(-self._catalogue.n_bits // 8)
+        if len(digits) != wanted:
+            raise RequestError(
+                422, f"a code of {self._catalogue.n_bits} bits has {wanted} hexadecimal digits, got {len(digits)}"
+            )
+        try:
+            return Codes.from_hex([digits], self._catalogue.n_bits)
+        except InputError as error:
+            raise RequestError(422, str(error)) from error
+
     async def add(self, content: bytes | bytearray, labels: Sequence[str], metadata: dict[str, str]) -> str:
         """Add an uploaded image; return it as JSON."""
+        self._check_uploads()
         kind, pixels = await self._decoders.pixels(content)
         code = await self._encoding.submit(pixels)
         of_class = None if self._by_class is None else await self._of_classes().submit(pixels)
@@ -211,11 +227,17 @@ class Service:
             "ranking": "soft" if self._sure else "hamming",
             "match_known": bool(self._match),
             "by_class": self._by_class is not None,
+            "no_uploads": self._no_uploads,
             "labels": self._catalogue.labels(),
             "uncertainty_percentiles": uncertainty_percentiles(
                 [row.uncertainty for row in rows if row.uncertainty is not None]
             ),
         }
+
+    def _check_uploads(self) -> None:
+        """Raise if there is no model that encodes images."""
+        if self._no_uploads is not None:
+            raise RequestError(422, self._no_uploads)
 
     def _of_classes(self) -> Batcher[Pixels, Codes]:
         """Return what encodes images by class."""

@@ -27,6 +27,7 @@ from dmuh.server.api.schemas import (
     N,
     Name,
     Offset,
+    QueryCode,
     QueryId,
     QueryPath,
     Radius,
@@ -60,6 +61,7 @@ def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
     async def search(
         id: QueryId = None,  # noqa: A002
         path: QueryPath = None,
+        code: QueryCode = None,
         k: K = 10,
         radius: Radius = None,
         label: Label = None,
@@ -67,10 +69,13 @@ def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         at_least: AtLeast = None,
         by: By = "look",
     ) -> Response:
-        """Find the images nearest to one of the collection, which is named by its id or its path."""
-        if (id is None) == (path is None):
-            raise RequestError(422, "give the id or the path of an image, and not both")
-        search = Search(k, radius, label, id, path, ranking=ranking, at_least=at_least, by_class=by == "class")
+        """Find the images nearest to one of the collection, which is named by its id or its path, or to a code."""
+        if [id, path, code].count(None) != 2:
+            raise RequestError(422, "give the id or the path of an image, or a code, and not several of them")
+        if code is not None and by == "class":
+            raise RequestError(422, "a code is one of the service's own: leave out by=class")
+        given = None if code is None else service.code(code)
+        search = Search(k, radius, label, id, path, given, ranking, at_least, by_class=by == "class")
         return _json(await service.search(search))
 
     @router.post("/search", openapi_extra=UPLOAD, responses=responses(200, "The nearest images.", Answer, **_UPLOADS))

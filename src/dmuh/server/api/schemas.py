@@ -17,6 +17,14 @@ QueryId = Annotated[int | None, Query(ge=0, le=_LARGEST, description="Id of an i
 QueryPath = Annotated[
     str | None, Query(max_length=4096, description="Path of an image, as answers show it.", examples=["cats/03.jpg"])
 ]
+QueryCode = Annotated[
+    str | None,
+    Query(
+        max_length=4096,
+        description="A code in hexadecimal digits, two per byte; bits 0 to 7 are the first byte, 0 the lowest.",
+        examples=["8f373714"],
+    ),
+]
 K = Annotated[int, Query(ge=1, le=MOST_K, description="How many images at most.")]
 Radius = Annotated[
     float | None,
@@ -166,6 +174,9 @@ class About(BaseModel):
         description="Whether it is known how often images at a distance share a label.", examples=[True]
     )
     by_class: bool = Field(description="Whether images can be searched by class too.", examples=[False])
+    no_uploads: str | None = Field(
+        description="Why images cannot be sent, where codes are hashes of another program; else null.", examples=[None]
+    )
     labels: dict[str, int] = Field(description="Every label with the number of its images.", examples=[{"cats": 10}])
     uncertainty_percentiles: list[float] | None = Field(
         description="What 0, 1, …, 100% of the collection's images stay at or below in uncertainty: 101 numbers, of a "

@@ -27,7 +27,7 @@ const FIELDS = {
     field.placeholder = "any";
     return ["Bits apart, at most", field];
   },
-  ranking: () => ["Ranking", select("ranking", [["", "sure bits count more"], ["hamming", "every bit counts the same"]])],
+  ranking: () => about.no_uploads ? null : ["Ranking", select("ranking", [["", "sure bits count more"], ["hamming", "every bit counts the same"]])],
   decided: () => ["Show", select("decided", [["", "to be decided"], ["1", "decided"]])],
   colour: () => ["Colour", select("colour", [["", "by label"], ["sure", "by how sure they are"]])],
 };

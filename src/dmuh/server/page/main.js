@@ -12,7 +12,7 @@ import { selectNone } from "./selection.js";
 import { go, listOf, onArrival, read, remember, remembered } from "./state.js";
 import { closeViewer, isOpen, openImage } from "./viewer.js";
 import { uncertain } from "./uncertain.js";
-import { counted } from "./words.js";
+import { capital, counted } from "./words.js";
 
 const VIEWS = { search, uncertain, map, duplicates, labels };
 let shown = ""; // the address of the list that is there
@@ -93,7 +93,18 @@ function reload() {
 }
 
 function drawAbout() {
-  at("facts").textContent = `${counted(about.images, "image")} as codes of ${about.n_bits} bits, by ${about.method}.`;
+  const why = about.no_uploads ? ` ${capital(about.no_uploads)}.` : "";
+  at("facts").textContent = `${counted(about.images, "image")} as codes of ${about.n_bits} bits, by ${about.method}.${why}`;
+}
+
+// hashes of another program are searched by their values: there is nothing here that encodes images
+function drawEntrance() {
+  const none = Boolean(about.no_uploads);
+  at("file").disabled = none;
+  for (const id of ["file", "drop", "to-uncertain"]) at(id).hidden = none;
+  at("by-code").hidden = !none;
+  at("code-text").placeholder = `Search by ${about.method}`;
+  at("code-text").setAttribute("aria-label", at("code-text").placeholder);
 }
 
 // ---- what a person does ----
@@ -153,6 +164,7 @@ at("skip").onclick = (event) => {
 
 async function start() {
   await learn();
+  drawEntrance();
   await arrive({ back: true });
 }
 

@@ -14,20 +14,39 @@ const uploads = []; // the user's images, by their number in the address
 
 export function takeUpload(file) {
   if (!file) return;
+  if (about.no_uploads) {
+    say(`${capital(about.no_uploads)}.`, true);
+    return;
+  }
   uploads.push({ file, source: URL.createObjectURL(file) });
   const { by, label, at_least, radius, ranking } = read();
-  go(changed({ view: "search", from: "", upload: String(uploads.length), open: "", order: "", by, label, at_least, radius, ranking }));
+  go(changed({ view: "search", from: "", code: "", upload: String(uploads.length), open: "", order: "", by, label, at_least, radius, ranking }));
 }
 
+// a value that another program computed, or a code
+at("by-code").onsubmit = (event) => {
+  event.preventDefault();
+  const digits = at("code-text").value.trim().toLowerCase().replace(/^0x/, "");
+  const wanted = 2 * Math.ceil(about.n_bits / 8);
+  if (digits.length !== wanted || /[^0-9a-f]/.test(digits)) {
+    say(`The ${about.method} of an image has ${wanted} hexadecimal digits here.`, true);
+    return;
+  }
+  const { label, radius } = read();
+  go(changed({ view: "search", from: "", upload: "", code: digits, open: "", order: "", label, radius }));
+};
+
+const isQuery = (state) => Boolean(state.from || state.upload || state.code);
+
 export const search = {
-  title: (state) => (state.from || state.upload ? "Nearest images" : "Where to begin"),
-  filters: (state) => (state.from || state.upload ? ["by", "label", "at_least", "radius", "ranking"] : ["label", "order"]),
+  title: (state) => (isQuery(state) ? "Nearest images" : "Where to begin"),
+  filters: (state) => (isQuery(state) ? ["by", "label", "at_least", "radius", "ranking"] : ["label", "order"]),
   leave: () => {
     at("query").hidden = true;
     compareWith(null);
   },
   async open(state) {
-    if (!state.from && !state.upload) return begin(state);
+    if (!isQuery(state)) return begin(state);
     const upload = uploads[state.upload - 1];
     if (state.upload && !upload) {
       say("A page that is loaded anew has lost the image: choose it again.", true);
@@ -50,7 +69,8 @@ function begin(state) {
   const parameters = { label, n: LISTED, ...(order ? { order } : { order: "random", seed: remembered("seed") }) };
   const said = (feed) => {
     if (!feed.images.length) return "There are no images yet.";
-    return "Choose one to see it large and what is like it, or search with an image of your own.";
+    const other = about.no_uploads ? `by a ${about.method} of your own` : "with an image of your own";
+    return `Choose one to see it large and what is like it, or search ${other}.`;
   };
   return feedOf(`${listOf(state)} ${parameters.seed}`, () =>
     new Feed(async (offset) => {
@@ -66,7 +86,8 @@ function nearest(state, upload) {
     const feed = new Feed(async (n) => {
       const k = STEPS.find((step) => step > n + feed.about.leftOut) ?? STEPS.at(-1);
       const asked = query({ by, label, at_least, radius, ranking, k });
-      const answer = await (upload ? send(`/api/search?${asked}`, upload.file) : ask(`/api/search?id=${state.from}&${asked}`));
+      const from = state.code ? `code=${state.code}` : `id=${state.from}`;
+      const answer = await (upload ? send(`/api/search?${asked}`, upload.file) : ask(`/api/search?${from}&${asked}`));
       feed.about.query = answer.query;
       feed.about.best = answer.best;
       feed.about.leftOut = answer.left_out;
@@ -88,11 +109,12 @@ function said(feed) {
 }
 
 function drawQuery(code, upload, state) {
-  const name = upload ? upload.file.name || "Your image" : nameOf(code);
+  const name = state.code || (upload ? upload.file.name || "Your image" : nameOf(code));
   at("query-title").textContent = name;
   const labels = code.labels?.length ? `${capital(captionOf(code))}. ` : "";
   at("query-facts").textContent = `${labels}${surenessAtLength(code)}`;
-  picture(at("query-image"), upload ? upload.source : thumbnail(state.from), "");
+  at("query-open").hidden = Boolean(state.code); // there is no image of it
+  if (!state.code) picture(at("query-image"), upload ? upload.source : thumbnail(state.from), "");
   at("query-open").setAttribute("aria-label", upload ? `The query: ${name}` : `Open the query, ${name}`);
   at("query-open").disabled = Boolean(upload);
   at("query-open").onclick = () => go(changed({ open: state.from }));

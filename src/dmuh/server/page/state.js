@@ -1,5 +1,6 @@
 // What is shown stands in the address behind #, so that back, reload and links work:
 //   #/  where to begin    #/image/17  the nearest of an image    #/upload/1  those of an image of the user's
+//   #/code/8f37…  those of a code, in hexadecimal digits
 //   #/uncertain  #/map  #/duplicates  #/labels
 // and behind a ? the filters, and the image that is open large: #/image/17?label=cats&open=23
 
@@ -16,6 +17,7 @@ export function read(hash = location.hash) {
   state.view = VIEWS.includes(first) ? first : "search";
   state.from = first === "image" && isNumber ? id : "";
   state.upload = first === "upload" && isNumber ? id : "";
+  state.code = first === "code" && /^[0-9a-f]{2,2048}$/.test(id) ? id : "";
   if (!/^\d{1,18}$/.test(state.open)) state.open = "";
   return state;
 }
@@ -24,6 +26,7 @@ export function write(state) {
   let path = state.view === "search" ? "" : state.view;
   if (state.from) path = `image/${state.from}`;
   if (state.upload) path = `upload/${state.upload}`;
+  if (state.code) path = `code/${state.code}`;
   const given = new URLSearchParams(KEYS.filter((key) => state[key]).map((key) => [key, state[key]]));
   return `#/${path}${given.size ? `?${given}` : ""}`;
 }

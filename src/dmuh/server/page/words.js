@@ -47,7 +47,7 @@ export function sureness(image) {
 }
 
 export function surenessAtLength(image) {
-  if (image.uncertainty === null) return "It is not known how sure its bits are.";
+  if (image.uncertainty === null) return about.no_uploads ? "" : "It is not known how sure its bits are.";
   const share = lessSureThan(image);
   return share === null ? `${capital(unsureBits(image))}.` : `${capital(sureness(image))}: ${unsureBits(image)}.`;
 }
