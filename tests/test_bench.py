@@ -160,7 +160,8 @@ def test_a_run_of_several_tables_is_made_once_and_studied_if_one_of_them_asks(re
 def test_a_name_says_what_a_run_is_and_not_where_it_is_made(read):
     text = "[[table]]\nbits = 12\nseed = 3\n"
     (plain,) = read(text).cells
-    assert re.fullmatch(r"mnist5k-dmuh-12-3-[0-9a-f]{8}", plain.name)
+    # runs that were made before a setting was there are found again: see _LATER in bench/grid.py
+    assert plain.name == "mnist5k-dmuh-12-3-1fa1815c"
     for place in ({"data": "/elsewhere"}, {"device": "cuda:1"}, {"workers": 3}):
         assert [cell.name for cell in read(text, **place).cells] == [plain.name]
     names = {plain.name}

@@ -33,6 +33,7 @@ from dmuh.methods import METHODS, configure
 
 _SECTIONS = ("settings", "methods", "tuning", "table")
 _PLACE = ("data", "device", "workers")  # settings that say where a run is made, not what it is
+_LATER = {"wrong_labels": "keep"}  # settings that came later, as runs had them before: those keep their names
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Cell:
     def settings(self) -> dict[str, dict[str, Any]]:
         """Return all settings by section but those that say where the run is made; a file of weights is its name."""
         sections = {
-            name: {key: value for key, value in section.items() if key not in _PLACE}
+            name: {key: value for key, value in section.items() if key not in _PLACE and _LATER.get(key) != value}
             for name, section in self.config.to_dict().items()
         }
         sections["network"]["weights"] = Path(sections["network"]["weights"]).name
