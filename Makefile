@@ -20,10 +20,11 @@ help:  ## list the targets
 $(READY): pyproject.toml $(wildcard lock/*.txt)
 	@$(or $(PYTHON),false) --version > /dev/null 2>&1 || { echo "$(or $(PYTHON),Python 3.11 or newer) is not installed; name another by make PYTHON=…" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(LOCKED) -r lock/dev.txt
-	$(LOCKED) -r lock/torch-cpu.txt 2> /dev/null || $(LOCKED) -r lock/torch.txt
+	$(LOCKED) -r lock/dev.txt & others=$$!; \
+	{ $(LOCKED) -r lock/torch-cpu.txt 2> /dev/null || $(LOCKED) -r lock/torch.txt; }; torch=$$?; \
+	wait $$others && exit $$torch  # at the same time: pip uses one core
 	$(PIP) install --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || true  # on all cores; pip would use one
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib > /dev/null 2>&1 || true  # on all cores; pip would use one
 	@touch $@
 
 install: $(READY)  ## set up .venv with everything for development
@@ -45,8 +46,8 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff format .
 
 # A worker that has finished takes tests from another one. What a file's tests share may then be made twice, which
-# costs less than a core that waits.
-PYTEST := $(BIN)/pytest -n auto --dist worksteal
+# costs less than a core that waits. WORKERS=3 makes so many workers, instead of one per core.
+PYTEST := $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal
 
 test: $(READY)  ## the tests of what is computed, written and said, on all cores: 3 minutes on two
 	$(PYTEST) -m 'not slow and not long'
