@@ -292,19 +292,21 @@ def test_the_rehearsals_leave_nothing_to_be_compiled(tmp_path):
 import sys
 import numpy as np
 from dmuh import Codes, HammingIndex, evaluate
-from dmuh.index import hash_table, scan, segment, soft_groups, soft_scan, soft_within, tables
+from dmuh.index import cell_kernels, cells, hash_table, keeping, scan, within
+from dmuh.index import soft_coarse, soft_nearest, soft_scan, soft_within
 from dmuh.index.kernel_use import KERNELS, only
 from dmuh.metrics import kernels, pairs, soft_kernels
 
 def compiled():
-    found = [value for module in (hash_table, scan, tables, kernels, soft_kernels, soft_scan, soft_groups, soft_within)
+    found = [value for module in (hash_table, cell_kernels, keeping, scan, within, kernels, soft_kernels, soft_scan,
+             soft_coarse, soft_nearest, soft_within)
              for value in vars(module).values()]
     return {kernel.__name__: len(kernel.signatures) for kernel in found if hasattr(kernel, "signatures")}
 
 for rehearse in (KERNELS.rehearsals() | pairs.KERNELS.rehearsals()).values():
     rehearse()
 before, rng = compiled(), np.random.default_rng(0)
-segment._LARGE, segment._SCANS_BEFORE_TABLES = 0, 1
+cells.FEWEST, cells._PAYS = 2, 2.0
 with only(compiled=True):
     for n_bits in (12, 32, 48, 64, 128):
         codes = Codes.from_outputs(rng.standard_normal((60, n_bits)).repeat(2, axis=0), ids=rng.permutation(120))
@@ -314,8 +316,7 @@ with only(compiled=True):
         index = HammingIndex().add(codes[:50]).add(codes[50:]).remove([7])
         index.save(sys.argv[1])
         for searched in (index, HammingIndex.load(sys.argv[1])):
-            for _ in range(2):  # by the scan, then by tables
-                searched.search(codes[:9], 10), searched.within(codes[:9], 3), searched.search(codes, 3, among=[1, 2])
+            searched.search(codes[:9], 10), searched.within(codes[:9], 3), searched.search(codes, 3, among=[1, 2])
         loaded = HammingIndex.load(sys.argv[1]).add(Codes.from_outputs(np.ones((3, n_bits)), ids=[200, 201, 202]))
         loaded.search(codes, 3)
         asked = Codes.from_outputs(rng.standard_normal((9, n_bits)), rng.random((9, n_bits), np.float32) / 2)
@@ -334,8 +335,9 @@ with only(compiled=True):
                 for database in (codes, *levelled):
                     for ranking in ("hamming", "soft"):
                         evaluate(codes[:20], database, labels[:20], labels, ties=ties, ranking=ranking)
-entered = ("nearest", "count_within", "collect_within", "nearest_in_tables", "_hash", "order_by", "nearest_soft",
-           "nearest_in_rows", "visit_within", "count_pairs", "count_labelled_pairs", "rank_in_order",
+entered = ("nearest", "count_within", "collect_within", "nearest_centre", "majority", "limits", "_hash",
+           "order_by", "nearest_soft", "visit_within",
+           "count_pairs", "count_labelled_pairs", "rank_in_order",
            "count_soft_pairs", "count_soft_labelled_pairs", "rank_softly_in_order")
 print(before == compiled(), all(before[name] for name in entered))
 """

@@ -73,6 +73,20 @@ def popcount(typing_context: Any, number: Any) -> Any:
     return number(number), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def lowest_one(typing_context: Any, number: Any) -> Any:
+    """Return the place of the lowest one of an integer that is not zero, inside a compiled function."""
+    del typing_context
+    if not isinstance(number, types.Integer):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del signature
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
+
+    return number(number), generate
+
+
 class _Cache(FunctionCache):  # type: ignore[misc]
     """A cache that nothing depends on: what cannot be read is compiled anew, what cannot be written is not kept."""
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from dmuh.index.bits import read_only
 from dmuh.index.grouping import group
 
-RUN = 64  # codes that are passed over together where none is near enough
 _OFTEN = 16  # rows from which a code counts as common
 _FEW = 0.5  # share of distinct rows up to which rows have an order of their own, each kept once
 
@@ -43,10 +42,9 @@ class Graded:
 
     @cached_property
     def n_shared(self) -> int:
-        """How many codes, a multiple of RUN or all, come before those at the end that have one row each."""
+        """How many codes come before those at the end that have one row each."""
         shared = np.flatnonzero(np.diff(self.rows) > 1)
-        n = int(shared[-1]) + 1 if len(shared) else 0
-        return min(-(-n // RUN) * RUN, len(self.rows) - 1)
+        return int(shared[-1]) + 1 if len(shared) else 0
 
     def check(self, n_codes: int, n_keys: int) -> None:
         """Raise ValueError unless it fits a segment: kernels trust it, and would read beyond the arrays."""
@@ -72,20 +70,14 @@ class Graded:
         """Return the level rows (r · w, n) of each of the keys."""
         return np.repeat(self.levels, np.diff(self.starts), axis=1) if len(self.starts) else self.levels
 
-
-@dataclass(frozen=True, eq=False)
-class Summary:
-    """What runs of codes have in common: common (w, runs) are the ones that all share, fixed those bits that agree."""
-
-    common: NDArray[Any]
-    fixed: NDArray[Any]
-
-    @classmethod
-    def of(cls, words: NDArray[Any]) -> "Summary":
-        """Summarise the codes (w, c)."""
-        begins = np.arange(0, words.shape[1], RUN)
-        common = np.bitwise_and.reduceat(words, begins, axis=1)
-        return cls(common, ~(common ^ np.bitwise_or.reduceat(words, begins, axis=1)))
+    def reordered(self, order: Ints, keys: Ints) -> "Graded":
+        """Return the levels of the codes in another order (c,), with the segment's keys (n,) in that order."""
+        rows, by_row = moved(self.rows, order)
+        levels = self.levels[:, by_row]
+        if not len(self.starts):
+            return Graded(rows, levels, _NONE, keys)
+        starts, by_key = moved(self.starts, by_row)
+        return Graded(rows, levels, starts, self.keys[by_key])
 
 
 def arranged(
@@ -100,9 +92,9 @@ def arranged(
     same = group(whole)
     if len(same) > _FEW * len(keys):
         order = _common_first(words, sizes)
-        starts, moved = _moved(starts, order)
-        keys = read_only(keys[moved])
-        return words[:, order], starts, keys, Graded(starts, levels[:, moved], _NONE, keys)
+        starts, by_key = moved(starts, order)
+        keys = read_only(keys[by_key])
+        return words[:, order], starts, keys, Graded(starts, levels[:, by_key], _NONE, keys)
     of_code = np.repeat(np.arange(len(sizes)), sizes)[same.first]
     n_rows = np.bincount(of_code, minlength=len(sizes))
     order = _common_first(words, n_rows)
@@ -111,10 +103,10 @@ def arranged(
     above = levels[:, same.first] ^ np.tile(words[:, of_code], (len(levels) // len(words), 1))
     by_code = np.lexsort((-np.bitwise_count(above).sum(axis=0, dtype=np.int64), place[of_code]))
     row_starts = np.concatenate([[0], np.cumsum(n_rows[order])])
-    key_starts, key_moved = _moved(same.starts, by_code)
+    key_starts, key_moved = moved(same.starts, by_code)
     graded = Graded(row_starts, levels[:, same.first[by_code]], key_starts, keys[same.rows[key_moved]])
-    starts, moved = _moved(starts, order)
-    return words[:, order], starts, keys[moved], graded
+    starts, by_key = moved(starts, order)
+    return words[:, order], starts, keys[by_key], graded
 
 
 def _common_first(words: NDArray[Any], sizes: Ints) -> Ints:
@@ -123,9 +115,14 @@ def _common_first(words: NDArray[Any], sizes: Ints) -> Ints:
     return np.lexsort((words[0], kind))
 
 
-def _moved(starts: Ints, order: Ints) -> tuple[Ints, Ints]:
-    """Return where groups begin in another order, and which members stand there, by where they begin now."""
+def moved(starts: Ints, order: Ints) -> tuple[Ints, Ints]:
+    """Return where groups begin in another order, and which members stand there, by where they begin now.
+
+    Where they begin may be empty: every group has one member.
+    """
+    if not len(starts):
+        return _NONE, order
     sizes = np.diff(starts)[order]
     ends = np.cumsum(sizes)
-    moved = np.repeat(starts[order] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
-    return np.concatenate([[0], ends]), moved
+    members = np.repeat(starts[order] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+    return np.concatenate([[0], ends]), members

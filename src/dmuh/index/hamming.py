@@ -48,8 +48,8 @@ class HammingIndex:
     Codes are stored in a few segments that never change. Adding makes a new one and merges it with smaller neighbours,
     so that a code is moved a logarithmic number of times. Removing marks ids; a segment half marked is made anew.
 
-    With `tables`, a million distinct codes or more that are searched often are filed for quicker search, which takes
-    three times the memory (see `dmuh.index.tables`); results are the same.
+    Many codes that lie in clusters, as learned ones do, stand in cells, so that a search compares few of them (see
+    `dmuh.index.cells`): at once where that is much work for numpy, else once they were searched often.
 
     >>> codes = dmuh.Codes.from_outputs([[1, 1, 1, 1], [1, 1, 1, -1], [-1, -1, -1, -1]], ids=[10, 20, 30])
     >>> index = dmuh.HammingIndex().add(codes)
@@ -60,8 +60,7 @@ class HammingIndex:
     (array([[10, 20]]), array([[0, 1]], dtype=int32))
     """
 
-    def __init__(self, *, tables: bool = True) -> None:
-        self._tables = tables
+    def __init__(self) -> None:
         self._n_bits: int | None = None
         self._worth: NDArray[np.float32] | None = None
         self._segments: list[Segment] = []
@@ -107,6 +106,7 @@ class HammingIndex:
         check_new(codes.ids[_in_sorted(codes.ids, self.ids)])
         self._n_bits, self._worth = codes.n_bits, codes.worth
         if len(codes):
+            self._segments = self._quickest()
             self._segments.append(Segment.build(as_words(codes), shuffled(codes.ids), level_rows(codes), codes.n_bits))
             while len(self._segments) > 1 and len(self._segments[-2].keys) < _MERGE * len(self._segments[-1].keys):
                 self._segments[-2:] = [_merged(self._segments[-2:], codes.n_bits)]
@@ -124,7 +124,7 @@ class HammingIndex:
         check_present(gone[~_in_sorted(gone, self.ids)])
         if len(gone):
             keys = shuffled(gone)
-            smaller = [segment.without(keys) for segment in self._segments]
+            smaller = [segment.without(keys) for segment in self._quickest()]
             self._segments = [
                 segment if 2 * segment.n_living > len(segment.keys) else _merged([segment], segment.n_bits)
                 for segment in smaller
@@ -159,10 +159,10 @@ class HammingIndex:
         if soft:
             asked = SoftQueries.of(queries, self._worth)
             turned_by = asked.turns
-            parts = [soft_search.nearest(segment, asked, k, chosen) for segment in self._segments]
+            parts = [soft_search.nearest(segment, asked, k, chosen) for segment in self._quickest()]
         else:
             words, turned_by = as_words(queries), turns(queries, "hamming")
-            parts = [segment.search(words, turned_by, k, chosen, self._tables) for segment in self._segments]
+            parts = [segment.search(words, turned_by, k, chosen) for segment in self._quickest()]
         empty = np.empty((len(queries), 0), np.int64)
         distances = np.concatenate([empty.astype(np.int32), *(part[0] for part in parts)], axis=1)
         keys = np.concatenate([empty, *(part[1] for part in parts)], axis=1)
@@ -190,14 +190,18 @@ class HammingIndex:
         if soft:
             asked, units = SoftQueries.of(queries, self._worth), reach(radius, queries.n_bits)
             turned_by = asked.turns
-            parts = [soft_search.within(segment, asked, units, chosen) for segment in self._segments]
+            parts = [soft_search.within(segment, asked, units, chosen) for segment in self._quickest()]
         else:
             words, whole = as_words(queries), math.floor(min(radius, queries.n_bits))
             turned_by = turns(queries, "hamming")
-            parts = [segment.within(words, turned_by, whole, chosen) for segment in self._segments]
+            parts = [segment.within(words, turned_by, whole, chosen) for segment in self._quickest()]
         offsets, distances, keys = parts[0] if len(parts) == 1 else _together(parts, len(queries))
         keys = keys + np.repeat(turned_by, np.diff(offsets))
         return Neighbourhoods(offsets, shown(distances) if soft else distances, unshuffled(keys))
+
+    def _quickest(self) -> list[Segment]:
+        """Return the segments as they are searched quickest; what changes the index keeps them so."""
+        return [segment.quickest() for segment in self._segments]
 
     def _chosen_keys(self, among: Among | None) -> Ids | None:
         chosen = chosen_ids(among, self)
@@ -211,13 +215,14 @@ class HammingIndex:
         >>> dmuh.HammingIndex.load(folder / "index.safetensors")
         HammingIndex(3 codes of 12 bits)
         """
+        self._segments = self._quickest()
         if self._segments and (len(self._segments) > 1 or len(self._segments[0].living)):
             self._segments = [_merged(self._segments, self._segments[0].n_bits)]
         arrays = to_arrays(self._segments[0] if self._segments else None, self._worth)
         save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self._n_bits, "of": of})
 
     @classmethod
-    def load(cls, path: str | Path, *, tables: bool = True, of: str | None = None) -> "HammingIndex":
+    def load(cls, path: str | Path, *, of: str | None = None) -> "HammingIndex":
         """Open an index written by `save`: checked, and memory-mapped, so that it is read from disk as it is used.
 
         With `of`, an index of other codes is refused. A file of version 1 has its ids in their own order: its codes are
@@ -229,7 +234,7 @@ class HammingIndex:
         file = load_arrays(Path(path), _KIND, _VERSION, memory_map=True, older=(1,))
         if of is not None and file.metadata.get("of", "") != of:
             raise FormatError(f"{path} is an index of other codes: make it anew by dmuh index")
-        index = cls(tables=tables)
+        index = cls()
         n_bits: Any = file.metadata.get("n_bits")
         index._n_bits = n_bits
         try:

@@ -8,6 +8,7 @@ import numpy as np
 from dmuh.codes import Codes
 from dmuh.index import soft_search
 from dmuh.index.bits import Words, as_words
+from dmuh.index.cells import find_cells
 from dmuh.index.grouping import in_key_order
 from dmuh.index.kernel_use import only
 from dmuh.index.segment import Segment
@@ -27,7 +28,7 @@ def rehearsals() -> dict[str, Callable[[], None]]:
     for n_bits in _LENGTHS:
         found[f"search by radius in codes of {_range(n_bits)}"] = partial(_rehearse_within, n_bits)
         found[f"soft search by radius in codes of {_range(n_bits)}"] = partial(_rehearse_soft_within, n_bits)
-        found[f"search by tables in codes of {_range(n_bits)}"] = partial(_rehearse_tables, n_bits)
+        found[f"cells of codes of {_range(n_bits)}"] = partial(_rehearse_cells, n_bits)
     return found
 
 
@@ -76,10 +77,7 @@ def _rehearse_soft_within(n_bits: int) -> None:
             soft_search.within(segment, query, 2 * UNITS * n_bits, None)
 
 
-def _rehearse_tables(n_bits: int) -> None:
-    from dmuh.index.tables import Tables
-
+def _rehearse_cells(n_bits: int) -> None:
     with only(compiled=True):
-        segment, query = _tiny(n_bits)
-        segment._usage.tables = Tables.build(segment.words, n_bits)
-        segment.search(query, _NO_TURN, 1, None)
+        segment, _ = _tiny(n_bits)
+        find_cells(segment.words, np.ones(8, np.int64), n_bits, fewest=1)

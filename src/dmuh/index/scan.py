@@ -1,7 +1,9 @@
-"""Compiled search over distinct codes: a scan that keeps what may still be among the k nearest.
+"""Compiled search by Hamming distance, in cells (see `cells`).
 
-Equal distances are in the order of turned ids: a number that the query decides is subtracted from all (see `shuffle`).
-The passes release the interpreter's lock and take a range of queries, so that threads can share the work.
+A query first looks into the cell whose centre is nearest, then into the next ones until it has k ids, and at last
+wherever something may be as near as these. Codes are compared 64 at a time, without a branch, so that the loop becomes
+vector instructions. Passes release the interpreter's lock and take a range of queries, so that threads can share the
+work; queries in a row that are near the same centre find its codes in the cache.
 """
 
 from typing import Any
@@ -9,64 +11,69 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.index.compiled import compiled, popcount
+from dmuh.index.compiled import compiled, lowest_one, popcount
+from dmuh.index.keeping import BLOCK, CHUNK, forget, n_ids, order, wider
 
-_CHUNK = 8192  # codes that stay in the cache while a block of queries passes over them
-_BLOCK = 16  # queries in such a block
-_SIGN = np.int64(-(2**63))
+RUN = 64  # codes or cells that are compared together
+_FIRST = 2  # how much farther than the nearest centre the next ones are; then twice as far, and so on
+VISITED = np.int32(2**30)  # the distance of a centre whose cell is done with
+_ALL, ONE = np.uint64(2**64 - 1), np.uint64(1)
 
 Array = NDArray[Any]
 
 
-@compiled(inline="always")
-def distance(words: Array, j: int, queries: Array, i: int) -> Any:
-    """Return the Hamming distance of code j and query i."""
-    total = popcount(words[0, j] ^ queries[0, i])
-    for w in range(1, words.shape[0]):
-        total += popcount(words[w, j] ^ queries[w, i])
-    return total
-
-
 @compiled()
 def nearest(
-    words: Array, starts: Array, ids: Array, alive: Array, living: Array, queries: Array, first: int, last: int,
-    n_bits: int, turns: Array, distances: Array, found: Array,
+    words: Array, centres: Array, begins: Array, ends: Array, starts: Array, ids: Array, alive: Array, living: Array,
+    queries: Array, turns: Array, asked: Array, first: int, last: int, n_bits: int, distances: Array, found: Array,
 ) -> None:  # fmt: skip
-    """Find the k nearest ids of the queries first…last, in the order of (distance, turned id).
+    """Find the k nearest ids of the queries asked[first…last], in the order of (distance, turned id).
 
-    words      (w, c) distinct codes
+    words      (w, c) distinct codes in cells: centres (w, m), begins and ends int64 (m, n_bits + 1)
     starts     int64 (c + 1,) where the ids of each code begin in `ids`, or empty: one id per code
     ids        int64 (n,), ascending for each code
     alive      int64 (c,) how many ids of a code may be found, and living bool (n,) which, or both empty: all
+    queries    (q, w), asked int64 (q,) the order in which they are searched
     turns      int64 (q,) what is subtracted from ids, which may overflow: the order of ties (see `shuffle`)
     distances  int32 (q, k) and found int64 (q, k) are filled, with turned ids; at least k are there to be found
     """
-    n_codes, k = words.shape[1], found.shape[1]
-    capacity = 4 * k + 1024
-    codes = np.empty((_BLOCK, capacity), np.int64)
-    away = np.empty((_BLOCK, capacity), np.int32)
-    n_near = np.zeros(_BLOCK, np.int64)
-    counts = np.zeros((_BLOCK, n_bits + 2), np.int64)  # ids found at each distance
-    limit = np.zeros(_BLOCK, np.int64)  # what is farther cannot be among the nearest any more
-    nearer = np.zeros(_BLOCK, np.int64)  # ids found below the limit
-    for block in range(first, last, _BLOCK):
-        for b in range(_BLOCK):
-            n_near[b], limit[b], nearer[b] = 0, n_bits, 0
-            for d in range(n_bits + 2):
-                counts[b, d] = 0
-        for begin in range(0, n_codes, _CHUNK):
-            end = min(begin + _CHUNK, n_codes)
-            for b in range(min(_BLOCK, last - block)):
-                i = block + b
-                while n_near[b] + _CHUNK > codes.shape[1]:
-                    if forget(codes[b], away[b], n_near, b, limit[b]) + _CHUNK > codes.shape[1]:
-                        codes, away = wider(codes), wider(away)
-                n_near[b], limit[b], nearer[b] = _scan_chunk(
-                    words, starts, alive, begin, end, queries, i, k, codes[b], away[b], n_near[b], counts[b], limit[b],
-                    nearer[b],
-                )  # fmt: skip
-        for b in range(min(_BLOCK, last - block)):
-            i = block + b
+    k, m = found.shape[1], centres.shape[1]
+    n_runs = -(-m // RUN)
+    codes = np.empty((BLOCK, 4 * k + 2 * CHUNK), np.int64)  # those that are kept
+    away = np.empty((BLOCK, 4 * k + 2 * CHUNK), np.int32)
+    n_near = np.zeros(BLOCK, np.int64)
+    counts = np.zeros((BLOCK, n_bits + 2), np.int64)  # ids found at each distance
+    limit = np.zeros(BLOCK, np.int64)  # what is farther cannot be among the nearest any more
+    nearer = np.zeros(BLOCK, np.int64)  # ids found below the limit
+    far = np.full((BLOCK, n_runs * RUN), VISITED)  # how far the centres are
+    least = np.full((BLOCK, n_runs * RUN), VISITED)  # and the codes of their cells, at least
+    shortest, longest = radii(begins, ends, n_runs * RUN)
+    wanted = np.zeros((BLOCK, n_runs), np.uint64)  # cells to be visited, as bits
+    for block in range(first, last, BLOCK):
+        size = min(BLOCK, last - block)
+        n_near[:], limit[:], nearer[:], counts[:] = 0, n_bits, 0, 0
+        for b in range(size):
+            _measure(centres, queries, asked[block + b], shortest, longest, far, least, b)
+        step, unsettled = 0, size
+        while True:  # until all queries have k ids, and once more for all that may matter
+            final = unsettled == 0
+            for b in range(size):
+                upto = np.int64(n_bits)
+                if not final:
+                    lacking = nearer[b] + counts[b, limit[b]] < k
+                    upto = np.int64(far[b, :m].min()) + step if lacking else np.int64(-1)
+                want(far, least, b, upto, limit[b], wanted)
+            codes, away = _visit(
+                words, begins, ends, starts, alive, queries, asked, block, size, k, n_bits, codes, away, n_near,
+                counts, limit, nearer, far, wanted,
+            )  # fmt: skip
+            if final:
+                break
+            step, unsettled = step + step if step else _FIRST, 0
+            for b in range(size):
+                unsettled += nearer[b] + counts[b, limit[b]] < k
+        for b in range(size):
+            i = asked[block + b]
             order(
                 starts, ids, living, codes[b], away[b], n_near[b], counts[b], limit[b], k, turns[i], distances[i],
                 found[i],
@@ -74,218 +81,158 @@ def nearest(
 
 
 @compiled()
-def _next_near(words: Array, query: Any, begin: int, even: int, reach: int) -> Any:
-    """Return the first of the fours from `begin` in which a code is within reach, or `even` (unsigned: no checks)."""
-    j = np.uintp(begin)
-    while j < np.uintp(even):
-        if (
-            (np.int64(popcount(words[j] ^ query)) <= reach)
-            | (np.int64(popcount(words[j + np.uintp(1)] ^ query)) <= reach)
-            | (np.int64(popcount(words[j + np.uintp(2)] ^ query)) <= reach)
-            | (np.int64(popcount(words[j + np.uintp(3)] ^ query)) <= reach)
-        ):
-            return np.int64(j)
-        j += np.uintp(4)
-    return np.int64(j)
-
-
-@compiled()
-def _next_near_pair(low: Array, high: Array, query: Any, other: Any, begin: int, even: int, reach: int) -> Any:
-    """Return the same for codes of two words."""
-    j = np.uintp(begin)
-    while j < np.uintp(even):
-        a, b, c = j + np.uintp(1), j + np.uintp(2), j + np.uintp(3)
-        if (
-            (np.int64(popcount(low[j] ^ query) + popcount(high[j] ^ other)) <= reach)
-            | (np.int64(popcount(low[a] ^ query) + popcount(high[a] ^ other)) <= reach)
-            | (np.int64(popcount(low[b] ^ query) + popcount(high[b] ^ other)) <= reach)
-            | (np.int64(popcount(low[c] ^ query) + popcount(high[c] ^ other)) <= reach)
-        ):
-            return np.int64(j)
-        j += np.uintp(4)
-    return np.int64(j)
-
-
-@compiled(inline="always")
-def lowered(limit: Any, nearer: Any, counts: Array, away: Any, n: Any, k: int) -> tuple[Any, Any]:
-    """Count n ids at a distance; return the limit beyond which none is needed any more, and the ids below it."""
-    counts[away] += n
-    if away < limit:
-        nearer += n
-    while nearer >= k:
-        limit -= 1
-        nearer -= counts[limit]
-    return limit, nearer
-
-
-@compiled()
-def _scan_chunk(
-    words: Array, starts: Array, alive: Array, begin: int, end: int, queries: Array, i: int, k: int, codes: Array,
-    away: Array, n_near: int, counts: Array, limit: int, nearer: int,
-) -> tuple[int, int, int]:  # fmt: skip
-    """Keep the codes begin…end that are within the limit of query i, lowering the limit as more are found."""
-    even = begin + (end - begin) // 4 * 4
-    j = begin
-    while j < end:
-        if words.shape[0] == 1:
-            j = _next_near(words[0], queries[0, i], j, even, limit)
-            stop = min(j + 4, end)
-        elif words.shape[0] == 2:
-            j = _next_near_pair(words[0], words[1], queries[0, i], queries[1, i], j, even, limit)
-            stop = min(j + 4, end)
-        else:
-            stop = end
-        while j < stop:
-            d = np.int64(distance(words, j, queries, i))
-            if d <= limit:
-                n = n_ids(starts, alive, j)
-                if n > 0:
-                    codes[n_near], away[n_near] = j, d
-                    n_near += 1
-                    limit, nearer = lowered(limit, nearer, counts, d, n, k)
-            j += 1
-    return n_near, limit, nearer
-
-
-@compiled(inline="always")
-def n_ids(starts: Array, alive: Array, j: int | np.int64) -> Any:
-    """Return how many ids of code j may be found."""
-    if len(alive):
-        return np.int64(alive[j])
-    if len(starts):
-        return starts[j + 1] - starts[j]
-    return np.int64(1)
-
-
-@compiled()
-def forget(codes: Array, away: Array, n_near: Array, b: int, limit: int) -> Any:
-    """Drop the codes beyond the limit; return how many are left."""
-    left = 0
-    for at in range(n_near[b]):
-        if away[at] <= limit:
-            codes[left], away[left] = codes[at], away[at]
-            left += 1
-    n_near[b] = left
-    return left
-
-
-@compiled()
-def wider(array: Array) -> Array:
-    """Return the array with more than twice its columns."""
-    wide = np.empty((array.shape[0], 2 * array.shape[1] + _CHUNK), array.dtype)
-    wide[:, : array.shape[1]] = array
-    return wide
-
-
-@compiled()
-def sort(array: Array) -> None:
-    """Sort in place; compiled once here rather than wherever it is used."""
-    array.sort()
+def radii(begins: Array, ends: Array, n: int) -> tuple[Array, Array]:
+    """Return how far the nearest and the farthest code of each cell are from its centre: int32 (n,), n ≥ m."""
+    m, n_rings = begins.shape
+    shortest, longest = np.full(n, np.int32(n_rings)), np.full(n, np.int32(-1))
+    for cell in range(m):
+        r = 0
+        while r < n_rings - 1 and ends[cell, r] == begins[cell, 0]:
+            r += 1
+        shortest[cell] = r
+        r = n_rings - 1
+        while r > 0 and begins[cell, r] == ends[cell, n_rings - 1]:
+            r -= 1
+        longest[cell] = r
+    return shortest, longest
 
 
 @compiled(allocates=False)
-def first_turned(ids: Array, begin: int, end: int, turn: Any) -> Any:
-    """Return where among the ascending ids begin…end the smallest is once they are turned: from there they go round."""
-    start = turn ^ _SIGN  # the id that becomes the smallest number there is
-    low, high = begin, end
-    while low < high:
-        middle = (low + high) // 2
-        if ids[middle] < start:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < end else begin
-
-
-@compiled()
-def order(
-    starts: Array, ids: Array, living: Array, codes: Array, away: Array, n_near: int, counts: Array, limit: int, k: int,
-    turn: Any, distances: Array, found: Array,
-) -> None:  # fmt: skip
-    """Write the k nearest turned ids of the codes found: all below the limit, and the smallest at the limit."""
-    place = np.zeros(limit + 2, np.int64)
-    ends = np.zeros(limit + 2, np.int64)
-    for d in range(limit):
-        place[d + 1] = ends[d + 1] = place[d] + counts[d]
-    wanted = k - place[limit]  # ids to take at the limit
-    ties = np.empty(2 * wanted + 64, np.int64)
-    n_ties: Any = 0
-    bounded = False
-    bound: Any = ids[0]
-    for at in range(n_near):
-        d, j = away[at], codes[at]
-        if d > limit or (d == limit and wanted == 0):
-            continue
-        begin = starts[j] if len(starts) else j
-        end = starts[j + 1] if len(starts) else j + 1
-        if d < limit:
-            for e in range(begin, end):
-                if len(living) == 0 or living[e]:
-                    found[ends[d]] = ids[e] - turn
-                    ends[d] += 1
-            continue
-        taken, e = 0, first_turned(ids, begin, end, turn) if end - begin > 1 else begin
-        for _ in range(begin, end):
-            turned = ids[e] - turn
-            if taken == wanted or (bounded and turned > bound):
-                break
-            if len(living) == 0 or living[e]:
-                if n_ties == len(ties):
-                    sort(ties[:n_ties])
-                    n_ties, bound, bounded = wanted, ties[wanted - 1], True
-                    if turned > bound:
-                        break
-                ties[n_ties] = turned
-                n_ties += 1
-                taken += 1
-            e = e + 1 if e + 1 < end else begin
-    sort(ties[:n_ties])
-    for t in range(wanted):
-        found[place[limit] + t] = ties[t]
-    for d in range(limit + 1):
-        last = place[d + 1] if d < limit else k
-        if last - place[d] > 1:
-            sort(found[place[d] : last])
-        for at in range(place[d], last):
-            distances[at] = d
-
-
-@compiled()
-def count_within(
-    words: Array, starts: Array, alive: Array, queries: Array, first: int, last: int, radius: int, counts: Array
+def _measure(
+    centres: Array, queries: Array, i: int, shortest: Array, longest: Array, far: Array, least: Array, b: int
 ) -> None:
-    """Count the ids at each distance up to the radius: counts int64 (q, radius + 1) for the queries first…last."""
-    for i in range(first, last):
-        for j in range(words.shape[1]):
-            d = np.int64(distance(words, j, queries, i))
-            if d <= radius:
-                counts[i, d] += n_ids(starts, alive, j)
+    """Set far[b] int32 (≥ m,) to how far the centres (w, m) are from query i, least[b] to how far their codes are."""
+    row = np.uintp(b)
+    for w in range(centres.shape[0]):
+        word, at = queries[i, w], np.uintp(w)
+        for c in range(np.uintp(centres.shape[1])):
+            d = np.int32(popcount(centres[at, c] ^ word))
+            far[row, c] = d if w == 0 else far[row, c] + d
+    for c in range(np.uintp(centres.shape[1])):
+        least[row, c] = max(far[row, c] - longest[c], shortest[c] - far[row, c])
+
+
+@compiled(allocates=False)
+def want(far: Array, least: Array, b: int, upto: Any, reach: Any, wanted: Array) -> None:
+    """Set wanted[b] to the cells, as bits, whose centres are at most `upto` far and whose codes may be within reach."""
+    row, most, near = np.uintp(b), np.int32(upto), np.int32(reach)
+    for run in range(wanted.shape[1]):
+        chosen, at = np.uint64(0), np.uintp(run * RUN)
+        for c in range(RUN):
+            cell = at + np.uintp(c)
+            may = (far[row, cell] <= most) & (least[row, cell] <= near)
+            chosen |= np.uint64(may) << np.uint64(c)
+        wanted[b, run] = chosen
 
 
 @compiled()
-def collect_within(
-    words: Array, starts: Array, ids: Array, living: Array, queries: Array, first: int, last: int, radius: int,
-    place: Array, turns: Array, distances: Array, found: Array,
-) -> None:  # fmt: skip
-    """Write the ids within the radius, turned, in the order of (distance, turned id).
+def _visit(
+    words: Array, begins: Array, ends: Array, starts: Array, alive: Array, queries: Array, asked: Array, block: int,
+    size: int, k: int, n_bits: int, codes: Array, away: Array, n_near: Array, counts: Array, limit: Array,
+    nearer: Array, far: Array, wanted: Array,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Scan the cells that the queries of a block want, chunk by chunk; return `codes` and `away`, wider if need be."""
+    for run in range(wanted.shape[1]):
+        of_any = np.uint64(0)
+        for b in range(size):
+            of_any |= wanted[b, run]
+        while of_any:
+            bit = lowest_one(of_any)
+            of_any &= of_any - ONE
+            cell = np.int64(run * RUN) + np.int64(bit)
+            for chunk in range(begins[cell, 0], ends[cell, n_bits], CHUNK):
+                for b in range(size):
+                    if not wanted[b, run] >> bit & ONE:
+                        continue
+                    low, high = max(far[b, cell] - limit[b], 0), min(far[b, cell] + limit[b], n_bits)
+                    begin, end = max(begins[cell, low], chunk), min(ends[cell, high], chunk + CHUNK)
+                    if begin >= end:
+                        continue
+                    while n_near[b] + end - begin > codes.shape[1]:
+                        if forget(codes[b], away[b], n_near, b, limit[b]) + end - begin > codes.shape[1]:
+                            codes, away = wider(codes), wider(away)
+                    _scan(
+                        words, starts, alive, begin, end, queries, asked[block + b], k, codes, away, b, n_near,
+                        counts, limit, nearer,
+                    )  # fmt: skip
+            for b in range(size):
+                if wanted[b, run] >> bit & ONE:
+                    far[b, cell] = VISITED
+    return codes, away
 
-    place int64 (q, radius + 2) says where in `found` those of each query and distance begin.
+
+@compiled(allocates=False)
+def _scan(
+    words: Array, starts: Array, alive: Array, begin: int, end: int, queries: Array, i: int, k: int, codes: Array,
+    away: Array, b: int, n_near: Array, counts: Array, limit: Array, nearer: Array,
+) -> None:  # fmt: skip
+    """Keep the codes begin…end that are within the limit of query i, lowering the limit as more are found."""
+    reach, below, n_kept = limit[b], nearer[b], n_near[b]
+    run = begin
+    while run < end:
+        run, hits = next_near(words, run, end, queries, i, reach)
+        while hits:
+            j = run + np.int64(lowest_one(hits))
+            hits &= hits - ONE
+            d = distance(words, j, queries, i)
+            if d <= reach:
+                n = n_ids(starts, alive, j)
+                if n > 0:
+                    codes[b, n_kept], away[b, n_kept] = j, d
+                    n_kept += 1
+                    counts[b, d] += n
+                    if d < reach:
+                        below += n
+                    while below >= k:
+                        reach -= 1
+                        below -= counts[b, reach]
+        run += RUN
+    limit[b], nearer[b], n_near[b] = reach, below, n_kept
+
+
+@compiled(inline="always")
+def distance(words: Array, j: Any, queries: Array, i: Any) -> Any:
+    """Return the Hamming distance of code j of words (w, c) and query i of (q, w)."""
+    total = np.int64(popcount(words[0, j] ^ queries[i, 0]))
+    for w in range(1, words.shape[0]):
+        total += np.int64(popcount(words[w, j] ^ queries[i, w]))
+    return total
+
+
+@compiled(allocates=False)
+def next_near(words: Array, begin: int, end: int, queries: Array, i: int, reach: Any) -> tuple[Any, Any]:
+    """Return where the next 64 codes begin of which some are within reach of query i, and which, as bits.
+
+    From the end on there are none. Places are unsigned: numba would look for negative ones, and compare one by one.
     """
-    ends = np.empty(radius + 1, np.int64)
-    for i in range(first, last):
-        for away in range(radius + 1):
-            ends[away] = place[i, away]
-        for j in range(words.shape[1]):
-            d = np.int64(distance(words, j, queries, i))
-            if d <= radius:
-                begin = starts[j] if len(starts) else j
-                end = starts[j + 1] if len(starts) else j + 1
-                for e in range(begin, end):
-                    if len(living) == 0 or living[e]:
-                        found[ends[d]] = ids[e] - turns[i]
-                        ends[d] += 1
-        for away in range(radius + 1):
-            if place[i, away + 1] - place[i, away] > 1:
-                sort(found[place[i, away] : place[i, away + 1]])
-            for at in range(place[i, away], place[i, away + 1]):
-                distances[at] = away
+    at, whole = np.uintp(begin), np.uintp(min(end, max(words.shape[1] - RUN + 1, 0)))
+    most, hits, zero, one = np.uint64(reach), np.uint64(0), np.uintp(0), np.uintp(1)
+    if words.shape[0] == 1:
+        word = queries[i, 0]
+        while at < whole and hits == 0:
+            for j in range(RUN):
+                near = np.uint64(popcount(words[zero, at + np.uintp(j)] ^ word)) <= most
+                hits |= np.uint64(near) << np.uint64(j)
+            at += np.uintp(RUN)
+    elif words.shape[0] == 2:
+        low, high = queries[i, 0], queries[i, 1]
+        while at < whole and hits == 0:
+            for j in range(RUN):
+                d = popcount(words[zero, at + np.uintp(j)] ^ low) + popcount(words[one, at + np.uintp(j)] ^ high)
+                hits |= np.uint64(np.uint64(d) <= most) << np.uint64(j)
+            at += np.uintp(RUN)
+    else:
+        while at < whole and hits == 0:
+            for j in range(RUN):
+                near = np.uint64(distance(words, np.int64(at) + j, queries, i)) <= most
+                hits |= np.uint64(near) << np.uint64(j)
+            at += np.uintp(RUN)
+    run: Any = np.int64(at)
+    if hits:
+        run -= RUN
+    elif run < end:  # fewer than a run are left of all codes: each is looked at
+        hits = _ALL
+    if end - run < RUN:
+        left: Any = max(end - run, 0)
+        hits &= (ONE << np.uint64(left)) - ONE
+    return run, hits

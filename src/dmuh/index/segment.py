@@ -2,51 +2,31 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.index import plain
+from dmuh.index.arranging import Later
 from dmuh.index.base import Ids
 from dmuh.index.bits import distances_to, read_only, word_type
-from dmuh.index.graded import Graded, Summary, arranged
+from dmuh.index.cells import FEWEST, Cells, find_cells
+from dmuh.index.graded import Graded, arranged, moved
 from dmuh.index.grouping import group
 from dmuh.index.kernel_use import KERNELS
 from dmuh.workers import over_cores
 
-if TYPE_CHECKING:
-    from dmuh.index.tables import Tables
-
-_LARGE = 1_000_000  # distinct codes from which tables are worth their memory
-_SCANS_BEFORE_TABLES = 256  # queries that are scanned before
+_SEARCHES = 4  # for each cell, by which putting codes into cells has paid
 _MOSTLY = 0.75  # share of distinct codes from which those with levels are not grouped
 
 Mask = NDArray[np.bool_]
 _NO_STARTS, _NO_COUNTS, _ALL = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_)
 
 
-@dataclass
-class Usage:
-    """What searching a segment has shown: whether tables pay."""
-
-    scanned: int = 0
-    looked_up: int = 0
-    helped: int = 0
-    wanted: bool = True
-    tables: "Tables | None" = None
-
-    def note(self, looked_up: int, helped: int) -> None:
-        """Count the queries that were looked up in the tables; give the tables up if they do not help."""
-        self.looked_up += looked_up
-        self.helped += helped
-        if self.looked_up >= _SCANS_BEFORE_TABLES and 2 * self.helped < self.looked_up:
-            self.wanted, self.tables = False, None
-
-
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Distinct codes in the order of their smallest key; keys are shuffled ids (see `shuffle`), by which ties go round.
+    """Distinct codes with the keys that have them; keys are shuffled ids (see `shuffle`), by which ties go round.
 
     words   uint32 or uint64 (w, c) the codes
     starts  int64 (c + 1,) where the keys of each code begin, or empty: every code has one key
@@ -55,6 +35,7 @@ class Segment:
     n_bits  length of a code
     graded  the levels of the codes, where they have any; codes are then in an order of their own, and equal ones may
             stand apart where hardly two are equal
+    cells   in which the codes stand, or None: in any order
     """
 
     words: NDArray[Any]
@@ -63,7 +44,8 @@ class Segment:
     living: Mask
     n_bits: int
     graded: Graded | None = None
-    _usage: Usage = field(default_factory=Usage)
+    cells: Cells | None = None
+    _later: "Later[tuple[Segment, Ids]]" = field(default_factory=Later)
 
     def __post_init__(self) -> None:
         for name in ("words", "starts", "keys"):
@@ -82,12 +64,48 @@ class Segment:
         same = group(words)
         if len(same) > (_MOSTLY if len(levels) else 1.0) * len(keys) or len(same) == len(keys):
             graded = Graded(_NO_STARTS, np.ascontiguousarray(levels), _NO_STARTS, keys) if len(levels) else None
-            return cls(np.ascontiguousarray(words), _NO_STARTS, keys, _ALL, n_bits, graded)
+            return cls(np.ascontiguousarray(words), _NO_STARTS, keys, _ALL, n_bits, graded)._at_once()
         words, keys, graded = words[:, same.first], keys[same.rows], None
         starts = same.starts
         if len(levels):
             words, starts, keys, graded = arranged(words, starts, keys, levels[:, same.rows])
-        return cls(np.ascontiguousarray(words), starts, keys, _ALL, n_bits, graded)
+        return cls(np.ascontiguousarray(words), starts, keys, _ALL, n_bits, graded)._at_once()
+
+    def _at_once(self) -> "Segment":
+        found = self.in_cells()
+        return self if found is None else found[0]
+
+    def in_cells(self) -> "tuple[Segment, Ids] | None":
+        """Return the segment with its codes in cells, none removed, and where each of its keys stands here.
+
+        None where cells do not pay.
+        """
+        found = find_cells(self.words, np.diff(self.starts), self.n_bits, self._apart)
+        if found is None:
+            return None
+        cells, order = found
+        starts, key_order = moved(self.starts, order)
+        keys = self.keys[key_order]
+        graded = None if self.graded is None else self.graded.reordered(order, keys)
+        words = np.ascontiguousarray(self.words[:, order])
+        return Segment(words, starts, keys, _ALL, self.n_bits, graded, cells), key_order
+
+    @cached_property
+    def _in_cells(self) -> "Segment":
+        """The segment in cells, once it is made."""
+        assert self._later.made is not None, "asked for when it is there"
+        found, key_order = self._later.made
+        return replace(found, living=self.living[key_order] if len(self.living) else _ALL)
+
+    def quickest(self) -> "Segment":
+        """Return the segment as it is searched quickest: in cells, once these were made beside the searches."""
+        return self if self._later.made is None else self._in_cells
+
+    def note_searched(self, times: int) -> None:
+        """Have the codes put into cells once they were searched as often as that costs."""
+        n = self.words.shape[1]
+        if self.cells is None and n >= FEWEST:
+            self._later.ask(times, _SEARCHES * int(n**0.5), self.in_cells)
 
     def check(self, n_rows: int) -> None:
         """Raise ValueError unless `build` makes such, with r = n_rows: kernels trust it, and would read elsewhere."""
@@ -143,9 +161,7 @@ class Segment:
         living = self.living if len(self.living) else np.ones(len(self.keys), bool)
         return replace(self, living=living & ~np.isin(self.keys, keys))
 
-    def search(
-        self, queries: NDArray[Any], turns: Ids, k: int, among: Ids | None, use_tables: bool = True
-    ) -> tuple[NDArray[np.int32], Ids]:
+    def search(self, queries: NDArray[Any], turns: Ids, k: int, among: Ids | None) -> tuple[NDArray[np.int32], Ids]:
         """Return Hamming distances and turned keys (q, ≤ k) of the nearest of each query, of the keys in `among`.
 
         queries  (w, q) words, turns int64 (q,) their orders of ties (see `shuffle`)
@@ -155,9 +171,9 @@ class Segment:
         n = queries.shape[1]
         distances, found = np.empty((n, k), np.int32), np.empty((n, k), np.int64)
         if k and KERNELS.worth(self.words.dtype, n * self.words.size, "search"):
-            rest = self._look_up(queries, turns, alive, living, distances, found) if use_tables else np.arange(n)
-            self._scan(queries, turns, rest, alive, living, distances, found)
+            self._scan(queries, turns, alive, living, distances, found)
             KERNELS.note_ready(self.words.dtype, "search")
+            self.note_searched(n)
         elif k:
             plain.nearest(self._away(queries), self.starts, self.keys, alive, living, turns, distances, found)
         return distances, found
@@ -172,75 +188,51 @@ class Segment:
             return plain.within(self._away(queries), self.starts, self.keys, living, radii, turns)
         found = self._scan_within(queries, turns, radius, alive, living)
         KERNELS.note_ready(self.words.dtype, "within")
+        self.note_searched(queries.shape[1])
         return found
 
     def _away(self, queries: NDArray[Any]) -> plain.Away:
         return lambda i: distances_to(queries[:, i], self.words)
 
-    def _look_up(
-        self, queries: NDArray[Any], turns: Ids, alive: Ids, living: Mask, distances: NDArray[np.int32], found: Ids
-    ) -> NDArray[np.intp]:
-        """Answer what the tables can, and return which queries are left for the scan.
-
-        A large segment is filed in tables once as many queries were scanned as that costs. Tables that help less than
-        half of the queries are given up.
-        """
-        from dmuh.index.tables import PART, Tables, nearest_in_tables
-
-        n, usage = queries.shape[1], self._usage
-        if usage.tables is None:
-            if usage.wanted and self.words.shape[1] >= _LARGE and self.n_bits > PART:
-                usage.scanned += n
-                if usage.scanned >= _SCANS_BEFORE_TABLES:
-                    usage.tables = Tables.build(self.words, self.n_bits)
-            return np.arange(n)
-        done = np.zeros(n, bool)
-        tables = usage.tables
-        filed = tables.words, tables.codes, tables.starts, tables.flips, tables.flip_starts
-        codes = self.starts, self.keys, alive, living, queries
-        over_cores(lambda a, b: nearest_in_tables(*filed, *codes, a, b, self.n_bits, turns, distances, found, done), n)
-        rest = np.flatnonzero(~done)
-        usage.note(looked_up=n, helped=n - len(rest))
-        return rest
-
     def _scan(
         self,
         queries: NDArray[Any],
         turns: Ids,
-        rest: NDArray[np.intp],
         alive: Ids,
         living: Mask,
         distances: NDArray[np.int32],
         found: Ids,
     ) -> None:
-        """Compare the queries that are left with all codes, and fill in their rows."""
+        """Fill in the nearest of each query, those that are near the same centre one after the other."""
         from dmuh.index.scan import nearest
 
-        if not len(rest):
-            return
-        some = queries if len(rest) == queries.shape[1] else np.ascontiguousarray(queries[:, rest])
-        some_turns = turns[rest]
-        near, near_ids = (
-            np.empty((len(rest), found.shape[1]), np.int32),
-            np.empty((len(rest), found.shape[1]), np.int64),
-        )
-        codes = self.words, self.starts, self.keys, alive, living, some
-        over_cores(lambda a, b: nearest(*codes, a, b, self.n_bits, some_turns, near, near_ids), len(rest))
-        distances[rest], found[rest] = near, near_ids
+        cells, n = self.in_which, queries.shape[1]
+        codes = self.words, cells.centres, cells.begins, cells.ends, self.starts, self.keys, alive, living
+        rows = np.ascontiguousarray(queries.T), turns, self.by_centre(queries)
+        over_cores(lambda a, b: nearest(*codes, *rows, a, b, self.n_bits, distances, found), n)
+
+    def by_centre(self, queries: NDArray[Any]) -> Ids:
+        """Return an order (q,) of queries (w, q) in which those near the same centre follow each other."""
+        from dmuh.index.cell_kernels import nearest_centre
+
+        if queries.shape[1] < 2 or self.cells is None:
+            return np.arange(queries.shape[1])
+        return np.argsort(nearest_centre(read_only(np.ascontiguousarray(queries)), self.cells.centres)[0])
 
     def _scan_within(
         self, queries: NDArray[Any], turns: Ids, radius: int, alive: Ids, living: Mask
     ) -> tuple[Ids, NDArray[np.int32], Ids]:
-        from dmuh.index.scan import collect_within, count_within
+        from dmuh.index.within import collect_within, count_within
 
-        n = queries.shape[1]
+        n, rows, cells = queries.shape[1], np.ascontiguousarray(queries.T), self.in_which
         counts = np.zeros((n, radius + 1), np.int64)
-        over_cores(lambda a, b: count_within(self.words, self.starts, alive, queries, a, b, radius, counts), n)
+        codes = self.words, cells.centres, cells.begins, cells.ends, self.starts
+        over_cores(lambda a, b: count_within(*codes, alive, rows, a, b, radius, counts), n)
         offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
         place = offsets[:-1, None] + np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(counts, axis=1)], axis=1)
         distances, found = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.int64)
-        codes = self.words, self.starts, self.keys, living, queries
-        over_cores(lambda a, b: collect_within(*codes, a, b, radius, place, turns, distances, found), n)
+        whose = self.keys, living, rows, turns
+        over_cores(lambda a, b: collect_within(*codes, *whose, a, b, radius, place, distances, found), n)
         return offsets, distances, found
 
     def findable(self, among: Ids | None) -> tuple[Mask, NDArray[np.int64]]:
@@ -262,7 +254,16 @@ class Segment:
         running = np.concatenate([[0], np.cumsum(living)])
         return np.diff(running[self.starts])
 
+    @property
+    def _apart(self) -> Ids | None:
+        """Which codes have one row of levels (1) and come after those with several (0)."""
+        if self.graded is None or not len(self.graded.rows):
+            return None
+        single: Ids = (np.diff(self.graded.rows) == 1).astype(np.int64)
+        return single
+
     @cached_property
-    def summary(self) -> Summary:
-        """What runs of codes have in common."""
-        return Summary.of(self.words)
+    def in_which(self) -> Cells:
+        """The cells of the codes, or one that has them all; codes with one row of levels are in another."""
+        cut = 0 if self.graded is None else self.graded.n_shared
+        return Cells.whole(self.words, self.n_bits, cut) if self.cells is None else self.cells

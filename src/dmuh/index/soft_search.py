@@ -45,10 +45,10 @@ def nearest(segment: Segment, queries: SoftQueries, k: int, among: Ids | None) -
     n = len(queries.words)
     distances, found = np.empty((n, k), np.int32), np.empty((n, k), np.int64)
     rows = _rows(segment, alive, living)
-    kernel = "search in rows" if len(rows.rows) else "soft search"
-    if k and KERNELS.worth(segment.words.dtype, _cost(segment, rows, n), kernel):
+    if k and KERNELS.worth(segment.words.dtype, _cost(segment, rows, n), "soft search"):
         _scan(segment, rows, alive, queries, distances, found)
-        KERNELS.note_ready(segment.words.dtype, kernel)
+        KERNELS.note_ready(segment.words.dtype, "soft search")
+        segment.note_searched(n)
     elif k:
         plain.nearest(_away(segment, rows, queries), *rows[2:], queries.turns, distances, found)
     distances *= queries.unit
@@ -97,20 +97,20 @@ def _away(segment: Segment, rows: _Rows, queries: SoftQueries) -> plain.Away:
 
 
 def _scan(segment: Segment, rows: _Rows, alive: Ids, queries: SoftQueries, distances: Distances, found: Ids) -> None:
-    """Fill in the nearest of each query by the compiled kernels."""
-    n, most = len(queries.words), queries.most
-    asked = queries.words, queries.masks, queries.turns
-    if not len(rows.rows):
-        from dmuh.index.soft_scan import nearest_soft
+    """Fill in the nearest of each query by the compiled kernel, those near the same centre one after the other."""
+    from dmuh.index.soft_nearest import nearest_soft
 
-        weighed = segment.words, *rows[1:]
-        over_cores(lambda a, b: nearest_soft(*weighed, *asked, a, b, most, distances, found), n)
-        return
-    from dmuh.index.soft_groups import nearest_in_rows
-
-    assert segment.graded is not None, "rows come with levels"
-    codes = segment.words, segment.summary.common, segment.summary.fixed, alive, segment.graded.n_shared
-    over_cores(lambda a, b: nearest_in_rows(*codes, *rows, *asked, a, b, most, distances, found), n)
+    n_shared = segment.graded.n_shared if segment.graded is not None else 0
+    cells = segment.in_which
+    codes = segment.words, cells.centres, cells.begins, cells.ends, alive, n_shared
+    asked = (
+        queries.words,
+        queries.masks,
+        queries.weights,
+        queries.turns,
+        segment.by_centre(queries.words[:, : len(segment.words)].T),
+    )
+    over_cores(lambda a, b: nearest_soft(*codes, *rows, *asked, a, b, queries.most, distances, found), len(found))
 
 
 def _scan_within(

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.index.compiled import compiled
-from dmuh.index.scan import sort
-from dmuh.index.soft_scan import CHUNK, weigh_codes, weigh_levels
+from dmuh.index.keeping import CHUNK, sort
+from dmuh.index.soft_scan import weigh_codes, weigh_levels
 
 Array = NDArray[Any]
 
@@ -19,7 +19,7 @@ def visit_within(
 ) -> None:  # fmt: skip
     """Count the ids within the radius of the queries first…last at each distance, or write them.
 
-    Arguments are those of `nearest_in_rows`; rows is empty where every code has one, levels has no rows for codes
+    Arguments are those of `nearest_soft`; rows is empty where every code has one, levels has no rows for codes
     without levels.
 
     radii  int64 (q,) in weighted distance; less than 0: nothing is within it

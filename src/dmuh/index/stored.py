@@ -4,12 +4,14 @@ Version 1 had the ids themselves, codes in their order, and no levels.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
+from dmuh.index.cells import Cells
 from dmuh.index.graded import Graded
 from dmuh.index.segment import Segment
 from dmuh.index.shuffle import shuffled
@@ -24,6 +26,8 @@ def to_arrays(segment: Segment | None, worth: Worth) -> dict[str, NDArray[Any]]:
         return arrays
     kind = np.int32 if segment.words.dtype == np.uint32 else np.int64
     arrays |= {"words": segment.words.view(kind), "keys": segment.keys, "starts": segment.starts}
+    if segment.cells is not None:
+        arrays |= {"centres": segment.cells.centres.view(kind), "rings": segment.cells.rings}
     if segment.graded is not None:
         arrays |= {"levels": segment.graded.levels.view(kind), "rows": segment.graded.rows}
         if len(segment.graded.starts):
@@ -46,6 +50,9 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]], n_bits: Any, version: int) -
         graded = Graded(arrays["rows"], _unsigned(arrays["levels"]), row_starts, row_keys)
     segment = Segment(words, starts, keys, np.empty(0, np.bool_), n_bits, graded)
     segment.check(n_rows)
+    if "rings" in arrays:
+        cells = Cells.of_rings(_unsigned(arrays["centres"]), arrays["rings"], words, n_bits)
+        return replace(segment, cells=cells), worth
     return (Segment.build(*segment.expanded(), n_bits) if version == 1 else segment), worth
 
 

@@ -43,6 +43,7 @@ class SoftQueries:
 
     words   (q, rows) what is compared with each row
     masks   (q, rows, DIGITS) the bits whose weight has each binary digit
+    weights uint8 (q, 1 + levels above the first, n_bits) those of the words, and of the rows of each level
     least   int64 (q,) the soft distance of the best code that there could be, in units
     unit    2 for plain codes, whose distances beyond that are all even and counted in twos, else 1
     most    the largest distance beyond the least, in such steps
@@ -51,6 +52,7 @@ class SoftQueries:
 
     words: NDArray[Any]
     masks: NDArray[Any]
+    weights: NDArray[np.uint8]
     least: NDArray[np.int64]
     unit: int
     most: int
@@ -71,7 +73,9 @@ class SoftQueries:
         words = np.ascontiguousarray(np.concatenate([own, *[~own] * (weights.shape[1] - 1)], axis=1))
         most = weights.sum(axis=(1, 2), dtype=np.int64)
         least = (UNITS - pairs[:, :, -1].astype(np.int64)).sum(axis=1)
-        return cls(words, masks, least, unit, int(most.max(initial=0)), turns(queries, "soft"))
+        return cls(
+            words, masks, np.ascontiguousarray(weights), least, unit, int(most.max(initial=0)), turns(queries, "soft")
+        )
 
 
 def _masks(weights: NDArray[np.uint8], kind: np.dtype[Any]) -> NDArray[Any]:

@@ -10,12 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.index.compiled import compiled, popcount
-from dmuh.index.scan import distance
 
 _CHUNK = 8192  # codes that stay in the cache while a block of queries passes over them
 _BLOCK = 32  # queries in such a block
 
 Array = NDArray[Any]
+
+
+@compiled(inline="always")
+def distance(words: Array, j: int, queries: Array, i: int) -> Any:
+    """Return the Hamming distance of code j of words (w, c) and query i of (w, q)."""
+    total = popcount(words[0, j] ^ queries[0, i])
+    for w in range(1, words.shape[0]):
+        total += popcount(words[w, j] ^ queries[w, i])
+    return total
 
 
 @compiled()

@@ -1,0 +1,113 @@
+"""Compiled: weighted distances from below, by two masks per row of words, many codes at a time.
+
+A weight is at least t₂ where it is t₂ or more, and t₁ - t₂ more where it is t₁ or more. With a mask of each, two
+popcounts per word are a bound that is not far below the weighted distance (see `weighing`), and what is beyond a limit
+by the bound need not be weighed.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmuh.index.compiled import compiled, popcount
+from dmuh.index.scan import ONE, RUN
+
+_STEP = 5  # between the thresholds that are tried
+_HEAVIEST = 63  # no weight is more
+_ALL = np.uint64(2**64 - 1)
+
+Array = NDArray[Any]
+
+
+@compiled()
+def choose_masks(weights: Array, i: int, n_words: int, masks: Array, worth: Array, b: int) -> None:
+    """Set masks[b] (rows, 2) and what they are worth, worth[b] (rows, 2), for the weights[i] uint8 (groups, n_bits).
+
+    The thresholds of each group are those by which most of its weight is counted.
+    """
+    n_groups, n_bits = weights.shape[1:]
+    per_word = masks.itemsize * 8
+    at_least = np.empty(_HEAVIEST + 2, np.int64)
+    for group in range(n_groups):
+        at_least[:] = 0
+        for bit in range(n_bits):
+            at_least[weights[i, group, bit]] += 1
+        for weight in range(_HEAVIEST, -1, -1):
+            at_least[weight] += at_least[weight + 1]
+        best, light, heavy = -1, 0, 0
+        for low in range(0, _HEAVIEST + 1, _STEP):
+            for high in range(low, _HEAVIEST + 1, _STEP):
+                counted = low * at_least[low] + (high - low) * at_least[high]
+                if counted > best:
+                    best, light, heavy = counted, low, high
+        for w in range(n_words):
+            row = group * n_words + w
+            masks[b, row, 0], masks[b, row, 1] = 0, 0
+            worth[b, row, 0], worth[b, row, 1] = light, heavy - light
+            for bit in range(w * per_word, min((w + 1) * per_word, n_bits)):
+                one = np.uint64(1) << np.uint64(bit - w * per_word)
+                if weights[i, group, bit] >= light:
+                    masks[b, row, 0] |= one
+                if weights[i, group, bit] >= heavy:
+                    masks[b, row, 1] |= one
+
+
+@compiled(allocates=False)
+def next_light(
+    words: Array, n_words: int, levels: Array, shift: int, begin: int, end: int, queries: Array, i: int, masks: Array,
+    worth: Array, b: int, reach: Any, sums: Array,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return where the next 64 codes begin of which some may be within reach of query i, and which, as bits.
+
+    Of words (w, c) the first n_words rows count, those of a code j, and of levels (r, m) all rows, those of j + shift;
+    there is at least one. From the end on there are none. sums (64,) is overwritten.
+    """
+    n_codes = words.shape[1] if n_words else levels.shape[1]
+    if levels.shape[0]:
+        n_codes = min(n_codes, levels.shape[1] - shift)
+    at, whole = np.uintp(begin), np.uintp(min(end, max(n_codes - RUN + 1, 0)))
+    skipped = queries.shape[1] - levels.shape[0]
+    hits = np.uint64(0)
+    while at < whole and hits == 0:
+        for row in range(n_words):
+            _add(words, row, at, queries[i, row], masks, worth, b, row, row == 0, sums)
+        for row in range(levels.shape[0]):
+            own, place = skipped + row, np.uintp(np.int64(at) + shift)
+            _add(levels, row, place, queries[i, own], masks, worth, b, own, row + n_words == 0, sums)
+        hits = _within(sums, reach)
+        at += np.uintp(RUN)
+    run: Any = np.int64(at)
+    if hits:
+        run -= RUN
+    elif run < end:  # fewer than a run are left of all codes: each is looked at
+        hits = _ALL
+    if end - run < RUN:
+        left: Any = max(end - run, 0)
+        hits &= (ONE << np.uint64(left)) - ONE
+    return run, hits
+
+
+@compiled(inline="always")
+def _add(
+    rows: Array, row: int, begin: Any, word: Any, masks: Array, worth: Array, b: int, own: int, first: bool, sums: Array
+) -> None:
+    """Set the sums of 64 words of a row to the bounds of what they weigh, or add these."""
+    r, at = np.uintp(row), np.uintp(begin)
+    light, heavy, low, high = masks[b, own, 0], masks[b, own, 1], worth[b, own, 0], worth[b, own, 1]
+    if first:
+        for j in range(np.uintp(RUN)):
+            x = rows[r, at + j] ^ word
+            sums[j] = popcount(x & light) * low + popcount(x & heavy) * high
+    else:
+        for j in range(np.uintp(RUN)):
+            x = rows[r, at + j] ^ word
+            sums[j] += popcount(x & light) * low + popcount(x & heavy) * high
+
+
+@compiled(inline="always")
+def _within(sums: Array, reach: Any) -> Any:
+    hits, most = np.uint64(0), np.uint64(reach)
+    for j in range(np.uintp(RUN)):
+        hits |= np.uint64(np.uint64(sums[j]) <= most) << np.uint64(j)
+    return hits
