@@ -1,11 +1,13 @@
 """Exact search in a million codes against FAISS.
 
-    python benchmarks/search.py [N] [N_QUERIES] [PART…]
+    python benchmarks/search.py [N] [N_QUERIES] [PART…] [CODES]
 
-Parts are exact, soft, real, approximate and large; all by default. The peer is faiss.IndexBinaryFlat as its
-documentation says, on codes of ceil(bits / 8) bytes. One thread each, the same queries in one batch, k = 100. HNSW and
-IVF are shown with the share of true neighbours that they find. Of 12 bits there are 4,096 codes at the most, so that
-fewer than 20% of them are distinct.
+Parts are exact, soft, real, approximate and large; all by default. CODES is a file of `dmuh encode`: approximate and
+large then take copies of its codes instead of made-up ones, each bit turned over as its level of sureness says.
+
+The peer is faiss.IndexBinaryFlat as its documentation says, on codes of ceil(bits / 8) bytes. One thread each, the same
+queries in one batch, k = 100. IVF is shown with the fewest lists that find all true neighbours, HNSW with the share of
+them that it finds. Of 12 bits there are 4,096 codes at the most, so that fewer than 20% of them are distinct.
 
 Soft search is by queries that know how sure their bits are, in plain codes and in codes with one bit of sureness per
 bit; it stands beside the Hamming search of the same bits, and beside indexes of FAISS that take a real query too.
@@ -16,8 +18,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -36,11 +39,12 @@ from numpy.typing import NDArray
 from real_peers import real_peers
 
 from dmuh import Codes, HammingIndex, Matches
-from dmuh.index import shuffled, turns
+from dmuh.index import cells, shuffled, turns
 from dmuh.index.kernel_use import KERNELS
 from dmuh.index.soft import UNITS, pair_weights, shown
 
 K = 100
+KINDS = ("random", "learned-like, 20% distinct")
 
 
 def padded(codes: Codes) -> NDArray[np.uint8]:
@@ -67,7 +71,7 @@ def exact_rows(n: int, n_queries: int) -> list[dict[str, str]]:
     """Compare exact search over code lengths, on random and on learned-like codes."""
     rows = []
     rng = np.random.default_rng(0)
-    for kind in ("random", "learned-like, 20% distinct"):
+    for kind in KINDS:
         for n_bits in (12, 24, 32, 48, 64, 128):
             database, queries = data(kind, n, n_queries, n_bits, rng)
             peer, ours = flat(database), HammingIndex().add(database)
@@ -114,7 +118,7 @@ def soft_rows(n: int, n_queries: int) -> list[dict[str, str]]:
     """Compare soft search in plain and in graded codes with Hamming search of the same bits, one after the other."""
     rows = []
     rng = np.random.default_rng(0)
-    for kind in ("random", "learned-like, 20% distinct"):
+    for kind in KINDS:
         for n_bits in (12, 24, 32, 48, 64, 128):
             graded, queries = graded_codes(*outputs_of(kind, n, n_queries, n_bits, rng))
             peer = flat(graded)
@@ -169,59 +173,120 @@ def real_rows(n: int, n_queries: int) -> list[dict[str, str]]:
     return rows
 
 
-def approximate_rows(n: int, n_queries: int) -> list[dict[str, str]]:
-    """Show FAISS's approximate indexes on 64-bit codes beside exact search: time and recall."""
-    rng = np.random.default_rng(0)
+def approximate_rows(n: int, n_queries: int, real: Codes | None) -> list[dict[str, str]]:
+    """Show FAISS's approximate indexes on 64-bit codes beside exact search: time of the thread, and recall."""
     rows = []
-    for kind in ("random", "learned-like, 20% distinct"):
-        database, queries = data(kind, n, n_queries, 64, rng)
+    for kind in KINDS if real is None else ("trained",):
+        rng = np.random.default_rng(0)
+        database, queries = data(kind, n, n_queries, 64, rng) if real is None else copies(real, n, n_queries, rng)
         exact = HammingIndex().add(database)
-        farthest = exact.search(queries, K).distances[:, -1:]
-        ivf = faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(64), 64, 1024)
-        ivf.own_fields = False
-        ivf.train(padded(database)[:100_000])
-        ivf.nprobe = 32
-        hnsw = faiss.IndexBinaryHNSW(64, 16)
-        for name, index in (("IndexBinaryIVF, 1024 lists, 32 probed", ivf), ("IndexBinaryHNSW, M = 16", hnsw)):
-            all_threads()
-            index.add(padded(database))
-            one_thread()
-            distances, _ = index.search(padded(queries), K)
-            recall = float(((distances <= farthest) & (distances >= 0)).mean())
-            peer_time = seconds(lambda: index.search(padded(queries), K)) / n_queries  # noqa: B023
-            our_time = seconds(lambda: exact.search(queries, K)) / n_queries  # noqa: B023
+        found = exact.search(queries, K)
+        assert np.array_equal(found.ids, scanned(database).search(queries, K).ids)
+        for name, index, settings in approximate_peers(database, kind):
+            for setting in settings:
+                one_thread()
+                if setting:
+                    index.nprobe = setting
+                distances, _ = index.search(padded(queries), K)
+                recall = float(((distances <= found.distances[:, -1:]) & (distances >= 0)).mean())
+                if recall == 1 or setting == settings[-1]:
+                    break
+            works = (
+                lambda: index.search(padded(queries), K),  # noqa: B023
+                lambda: exact.search(queries, K),  # noqa: B023
+            )
+            peer_time, our_time = by_turns(works, n_queries)
+            probed = f", {setting} probed" if setting else ""
             rows.append(
                 {
-                    "64 bits": f"{kind}: {name}",
-                    "time": f"{peer_time * 1e3:.3f} ms",
+                    f"top {K} of {n:,} codes of {database.n_bits} bits": f"{kind}: {name}{probed}",
+                    "time": f"{peer_time * 1e3:.4f} ms",
                     "recall": f"{recall:.3f}",
-                    "dmuh, exact": f"{our_time * 1e3:.3f} ms",
+                    "dmuh, exact": f"{our_time * 1e3:.4f} ms",
+                    "ratio": f"{peer_time / our_time:.1f}×",
                 }
             )
             print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
 
-def large_rows(n: int, n_queries: int) -> list[dict[str, str]]:
-    """Compare the two exact routes through a large index: scanning it, and the tables that it makes for itself."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for kind in ("random", "learned-like, 20% distinct"):
-        database, queries = data(kind, n, n_queries, 64, rng)
-        scanned, filed = HammingIndex(tables=False).add(database), HammingIndex().add(database)
-        for _ in range(4):  # tables are made after some hundred queries
-            answer = filed.search(queries, K)
-        assert np.array_equal(answer.ids, scanned.search(queries, K).ids)
-        one_thread()
-        scan_time = seconds(lambda: scanned.search(queries, K), 1) / n_queries  # noqa: B023
-        table_time = seconds(lambda: filed.search(queries, K), 1) / n_queries  # noqa: B023
+def by_turns(works: Sequence[Callable[[], Any]], n_queries: int) -> list[float]:
+    """Return the shortest time of the thread per query of each work, done by turns: what else goes on meets all."""
+    runs = [[thread_seconds(work, 2) / n_queries for work in works] for _ in range(5)]
+    return [min(times) for times in zip(*runs, strict=True)]
+
+
+def approximate_peers(database: Codes, kind: str) -> Iterator[tuple[str, Any, Sequence[int]]]:
+    """Yield FAISS's approximate indexes with the codes, and the numbers of lists that are tried, fewest first."""
+    n_bits = 8 * database.bits.shape[1]
+    for n_lists in (1024, 4096):
         all_threads()
+        ivf = faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(n_bits), n_bits, n_lists)
+        ivf.own_fields = False
+        ivf.train(padded(database)[:: max(1, len(database) // (64 * n_lists))])
+        ivf.add(padded(database))
+        yield (
+            f"IndexBinaryIVF, {n_lists} lists",
+            ivf,
+            (32,) if kind == "random" else (8, 16, 24, 32, 48, 64, 96, 128, 256),
+        )
+    if len(database) <= 1_000_000:
+        all_threads()
+        hnsw = faiss.IndexBinaryHNSW(n_bits, 16)
+        hnsw.add(padded(database))
+        yield "IndexBinaryHNSW, M = 16", hnsw, (0,)
+
+
+def copies(codes: Codes, n: int, n_queries: int, rng: np.random.Generator) -> tuple[Codes, Codes]:
+    """Return n copies of codes, and queries, with bits turned over: as their levels say, or one in fifty."""
+    parts = []
+    for size in (n, n_queries):
+        rows = np.sort(rng.integers(0, len(codes), size))
+        turned = []
+        for some in np.array_split(rows, -(-size // 50_000)):
+            chance: Any = 0.02
+            if codes.worth is not None:
+                chance = (1 - codes.worth[np.arange(codes.n_bits), codes[some].level()]) / 2
+            flips = rng.random((len(some), codes.n_bits), np.float32) < chance
+            turned.append(codes.bits[some] ^ np.packbits(flips, axis=1, bitorder="little"))
+        parts.append(Codes(np.concatenate(turned), codes.n_bits))
+    return parts[0], parts[1]
+
+
+def scanned(database: Codes) -> HammingIndex:
+    """Return an index whose codes are not put into cells."""
+    fewest, cells.FEWEST = cells.FEWEST, len(database) + 1
+    index = HammingIndex().add(database)
+    cells.FEWEST = fewest
+    return index
+
+
+def large_rows(n: int, n_queries: int, real: Codes | None) -> list[dict[str, str]]:
+    """Compare a search in cells with one that compares all codes, and with one in a tenth of them."""
+    rows = []
+    for kind in KINDS if real is None else ("trained",):
+        times: dict[int, tuple[float, float]] = {}
+        for size in (n // 10, n):
+            rng = np.random.default_rng(0)
+            made = data(kind, size, n_queries, 64, rng) if real is None else copies(real, size, n_queries, rng)
+            database, queries = made
+            whole, celled = scanned(database), HammingIndex().add(database)
+            one_thread()
+            assert np.array_equal(celled.search(queries, K).ids, whole.search(queries, K).ids)
+            works = (
+                lambda: whole.search(queries, K),  # noqa: B023
+                lambda: celled.search(queries, K),  # noqa: B023
+            )
+            whole_time, cell_time = by_turns(works, n_queries)
+            times[size] = whole_time, cell_time
+            all_threads()
         rows.append(
             {
-                f"top {K} of {n:,} codes of 64 bits": kind,
-                "scan": f"{scan_time * 1e3:.2f} ms",
-                "tables": f"{table_time * 1e3:.3f} ms",
-                "ratio": f"{scan_time / table_time:.1f}×",
+                f"top {K} of {n:,} codes": kind,
+                "scan": f"{times[n][0] * 1e3:.3f} ms",
+                "cells": f"{times[n][1] * 1e3:.4f} ms",
+                "ratio": f"{times[n][0] / times[n][1]:.1f}×",
+                f"cells, of {n // 10:,}": f"{times[n // 10][1] * 1e3:.4f} ms",
             }
         )
         print(rows[-1], file=sys.stderr, flush=True)
@@ -254,15 +319,16 @@ def opening_row(n: int) -> dict[str, str]:
     return {f"{n:,} codes of 64 bits": what, "time": f"{took:.2f} s", "file": f"{size / 1e6:,.0f} MB"}
 
 
-def main(n: int, n_queries: int, parts: Sequence[str]) -> None:
+def main(n: int, n_queries: int, parts: Sequence[str], real: Codes | None) -> None:
     """Measure and print the tables of these parts, with all kernels compiled."""
     for rehearse in KERNELS.rehearsals().values():
         rehearse()
     if "large" in parts:
-        opening = opening_row(10 * n)
-        report("search-large", table(large_rows(10 * n, n_queries)), table([opening]))
+        tables = [table(large_rows(10 * n, n_queries, real))]
+        report("search-large", *tables, *([] if real is not None else [table([opening_row(10 * n)])]))
     if "approximate" in parts:
-        report("search-approximate", table(approximate_rows(n, n_queries)))
+        sizes = (n, 10 * n) if "large" in parts else (n,)
+        report("search-approximate", *(table(approximate_rows(size, n_queries, real)) for size in sizes))
     one_thread()
     if "exact" in parts:
         report("search", table(exact_rows(n, n_queries)))
@@ -274,5 +340,8 @@ def main(n: int, n_queries: int, parts: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     sizes = [int(word) for word in sys.argv[1:] if word.isdigit()]
-    named = [word for word in sys.argv[1:] if not word.isdigit()]
-    main(*(sizes + [1_000_000, 200][len(sizes) :])[:2], named or ["large", "approximate", "exact", "soft", "real"])
+    file = next((word for word in sys.argv[1:] if word.endswith(".safetensors")), None)
+    named = [word for word in sys.argv[1:] if not word.isdigit() and word != file]
+    every = ["large", "approximate", "exact", "soft", "real"] if file is None else ["approximate"]
+    sizes = (sizes + [1_000_000, 200][len(sizes) :])[:2]
+    main(*sizes, named or every, None if file is None else Codes.load(file))

@@ -20,18 +20,6 @@ Array = NDArray[Any]
 
 
 @compiled(inline="always")
-def lowered(limit: Any, nearer: Any, counts: Array, away: Any, n: Any, k: int) -> tuple[Any, Any]:
-    """Count n ids at a distance; return the limit beyond which none is needed any more, and the ids below it."""
-    counts[away] += n
-    if away < limit:
-        nearer += n
-    while nearer >= k:
-        limit -= 1
-        nearer -= counts[limit]
-    return limit, nearer
-
-
-@compiled(inline="always")
 def n_ids(starts: Array, alive: Array, j: int | np.int64) -> Any:
     """Return how many ids of code j may be found."""
     if len(alive):
