@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from dmuh import Codes, HammingIndex
 from dmuh.errors import FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
-from dmuh.index import cells
 from dmuh.index.kernel_use import only
 from routes import route  # noqa: F401
 from ties import turned
@@ -97,26 +96,6 @@ def answers(found, offsets=None):
 def test_search_equals_the_definition(case):
     database, queries, k, _ = case
     assert answers(HammingIndex().add(database).search(queries, k)) == oracle(database, queries, k)
-
-
-@given(case=cases())
-@settings(max_examples=120, deadline=None)
-def test_cells_give_the_same_as_the_definition(case, tmp_path_factory):
-    database, queries, k, rng = case
-    gone = rng.choice(database.ids, len(database) // 4, replace=False)
-    kept = database[~np.isin(database.ids, gone)]
-    some = rng.choice(kept.ids, max(1, len(kept) // 3), replace=False)
-    path = tmp_path_factory.mktemp("index") / "index"
-    with pytest.MonkeyPatch.context() as patch, only(compiled=True):
-        patch.setattr(cells, "FEWEST", 2)
-        patch.setattr(cells, "_PAYS", 2.0)
-        index = HammingIndex().add(database)
-        assert answers(index.search(queries, k)) == oracle(database, queries, k)
-        index.save(path)
-        for changed in (index, HammingIndex.load(path)):
-            changed.remove(gone)
-            assert answers(changed.search(queries, k)) == oracle(kept, queries, k)
-            assert answers(changed.search(queries, k, among=some)) == oracle(kept, queries, k, set(some.tolist()))
 
 
 @given(case=cases())
