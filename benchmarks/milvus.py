@@ -209,7 +209,7 @@ def recall(n: int, n_queries: int) -> None:
     for name, classes in (("random", 0), ("100 classes", 100), ("10 classes", 10)):
         for n_bits in (12, 24, 32, 48, 64):
             queries, codes = graded(n, n_queries, n_bits, classes)
-            index = HammingIndex(tables=False).add(codes)
+            index = HammingIndex().add(codes)
             row = {f"recall, {n:,} codes": f"{name}, {n_bits} bits"}
             for shortlist in (4_000, 16_384):
                 near = index.search(queries, shortlist, ranking="hamming").ids
