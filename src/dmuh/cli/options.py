@@ -91,7 +91,8 @@ Engine = Annotated[
     typer.Option(
         "--index",
         metavar="MILVUS",
-        help="Let Milvus search: milvus:FILE.db, or milvus:http://HOST:PORT of a server.",
+        help="Let Milvus search: milvus:FILE.db, or milvus:http://HOST:PORT of a server; options such as "
+        "?collection=NAME&kind=BIN_IVF_FLAT&lists=1024&probes=32&consistency=bounded behind it.",
     ),
 ]
 Workers = Annotated[

@@ -164,8 +164,11 @@ class MilvusIndex(MilvusLoading):
         if ranking == "soft":
             raise InputError("Milvus finds all codes within a radius by ranking hamming alone, got soft")
         check_radius(radius)
-        parameters = {"nprobe": self._lists, "radius": math.floor(min(radius, queries.n_bits)) + 1}
-        rows = _in_order(self._nearest(queries, PAGE, parameters, among, None), queries)
+        reach = math.floor(min(radius, queries.n_bits))
+        # by cells Milvus stops at the first that have nothing so near, so that all are asked for and cut here
+        parameters = {"nprobe": self._lists} | ({"radius": reach + 1} if self._kind == "BIN_FLAT" else {})
+        ordered = _in_order(self._nearest(queries, PAGE, parameters, among, None), queries)
+        rows = [[pair for pair in row if pair[0] <= reach] for row in ordered]
         if any(len(row) == PAGE for row in rows):
             raise InputError(
                 f"more than {PAGE} codes lie within {radius}, which is all that Milvus gives: lower radius"

@@ -89,8 +89,11 @@ class Layout:
             return schema.FieldData(type=kind, field_name=name, scalars=schema.ScalarField(**values))
 
         bits = schema.VectorField(dim=8 * part.bits.shape[1], binary_vector=part.bits.tobytes())
-        own = [()] * n if labels is None else [_stored(labels[row]) for row in chosen.tolist()]
-        texts = [schema.ScalarField(string_data=schema.StringArray(data=one)) for one in own]
+        own = [()] * n if labels is None else [tuple(labels[row]) for row in chosen.tolist()]
+        made = {  # many images have the same labels
+            one: schema.ScalarField(string_data=schema.StringArray(data=_stored(one))) for one in dict.fromkeys(own)
+        }
+        texts = [made[one] for one in own]
         found = [
             scalars("id", schema.Int64, long_data=schema.LongArray(data=part.ids.tolist())),
             schema.FieldData(type=schema.BinaryVector, field_name="code", vectors=bits),
