@@ -48,10 +48,10 @@ class MilvusLoading(MilvusCollection):
         with self._explained():
             self._handler.flush([self._name], timeout=max(seconds, self._timeout))
         self._unsealed, self._sealed_at = 0, time.monotonic()
-        while in_a_row < 2:  # what a search node has loaded is searched a moment later
+        while in_a_row < 4:  # what a search node has loaded is searched a moment later
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.3)
+            time.sleep(0.5)
             in_a_row = in_a_row + 1 if self._is_settled() else 0
         return True
 
