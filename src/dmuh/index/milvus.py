@@ -36,6 +36,7 @@ from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import Ranking, choose_ranking, pair_distances, shown
 
 _RESULTS = 500_000  # per request, which bounds the size of a message
+_QUERIES = 1_000  # per request, which bounds its time; Milvus takes 16,384 at most
 _PER_ANSWER = 40  # codes that a soft search weighs per answer, or more if the shortlist is longer
 
 
@@ -221,7 +222,7 @@ class MilvusIndex(MilvusLoading):
             return [{} for _ in range(len(queries))]
         conditions = [] if label is None else [having(label)]
         conditions += [] if chosen is None else [f"id in {chosen.tolist()}"]
-        found, step = [], max(1, _RESULTS // most)
+        found, step = [], max(1, min(_QUERIES, _RESULTS // most))
         for first in range(0, len(queries), step):
             with self._explained():
                 found += self._client.search(
