@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,9 +43,10 @@ def test_what_needs_no_permission(index):
     assert "replaced" not in dmuh("index", index).stdout  # the same codes give the same index
     new = json.loads(dmuh("index", run, photos, "--out", index.parent / "new", "--replace", "--json").stdout)
     assert new["replaced"] is False
-    about = index / "collection.json"
-    about.write_text(about.read_text().replace("checksum", "altered"))
+    file = index / "catalogue.sqlite"
+    file.write_bytes(file.read_bytes()[:-5000])
     assert "holds an index already" in refused("index", run, photos, "--out", index)
+    assert "cannot be used as a catalogue" in refused("index", run, photos, "--out", index, "--replace")
     shutil.rmtree(index)
     dmuh("encode", run, photos, "--out", index)
     dmuh("encode", run, photos / "ones", "--out", index)  # codes without an index
@@ -180,5 +184,142 @@ def test_what_cannot_be_brought_up_to_date_is_one_sentence(index):
     (index.parent / "moved").rename(index.parent / "run")
     shutil.move(index.parent / "photos", index.parent / "gone")
     assert "photos does not exist" in refused("index", index, "--sync")
-    (index / "source.safetensors").unlink()
-    assert "does not say when its images were changed" in refused("index", index, "--sync")
+    assert "give one of --sync, --add and --remove" in refused("index", index, "--sync", "--add")
+    for option in ("--add", "--remove"):
+        assert f"say which images: dmuh index {index} IMAGES {option}" in refused("index", index, option)
+    gone = index.parent / "gone"
+    assert f"to add images: dmuh index {index} IMAGES --add" in refused("index", index, gone)
+    assert "leave out --out, --sure" in refused("index", index, gone, "--add", "--replace")
+    assert "has no image" in refused("index", index, index.parent / "elsewhere", "--remove")
+    assert "leave out --dataset" in refused("index", index, gone, "--remove", "--dataset", "folder")
+    dmuh("encode", index.parent / "run", gone, "--shards", 2, "--out", index.parent / "shards")
+    dmuh("index", index.parent / "shards")
+    assert "does not say when its images were changed" in refused("index", index.parent / "shards", "--sync")
+
+
+# -- images that come and go -----------------------------------------------------------------------------------------
+
+
+def changed(said: str) -> tuple[int, int, int, int]:
+    found = json.loads(said)
+    return found["images"], found["added"], found["changed"], found["removed"]
+
+
+def test_images_are_added_without_starting_anew(index, photos, tmp_path):
+    more = shutil.copytree(photos / "ones", tmp_path / "more")
+    before = paths(index)
+    written = (index / "index.safetensors").stat()
+    options = ["--add", "--dataset", "folder", "--json"]
+    shutil.copytree(more, tmp_path / "labelled" / "more")
+    assert changed(dmuh("index", index, tmp_path / "labelled", *options).stdout) == (30, 10, 0, 0)
+    assert (index / "index.safetensors").stat() == written
+    assert paths(index).items() >= before.items()
+    labels = [item.labels for item in Collection(index).items().values()]
+    assert labels.count(["more"]) == 10
+    assert changed(dmuh("index", index, tmp_path / "labelled", *options).stdout) == (30, 0, 0, 0)
+    query = tmp_path / "labelled" / "more" / "03.png"
+    (answer,) = json.loads(dmuh("search", index, query, "-k", 3, "--json").stdout)
+    assert str(query) in [match["path"] for match in answer["matches"] if match["identical"]]
+    (tmp_path / "labelled" / "more" / "new.png").write_bytes(query.read_bytes())
+    (tmp_path / "labelled" / "more" / "04.png").unlink()
+    (tmp_path / "photos" / "ones" / "05.png").unlink()
+    assert synced(index) == (29, 1, 0, 2), "both folders are followed from then on"
+    assert dmuh("index", index, more / "06.png", "--add").stdout == (
+        f"30 images indexed, 1 added, 0 changed, 0 removed: {index}\n"
+    )
+
+
+def test_images_are_removed_and_stay_away_until_they_are_added(index):
+    photos = index.parent / "photos"
+    assert changed(dmuh("index", index, photos / "zeros", photos / "ones" / "03.png", "--remove", "--json").stdout) == (
+        9, 0, 0, 11,
+    )  # fmt: skip
+    assert (photos / "zeros" / "03.png").exists()
+    assert synced(index) == (9, 0, 0, 0)
+    assert (
+        dmuh("index", index, photos / "ones" / "04.png", "--remove").stdout == f"8 images indexed, 1 removed: {index}\n"
+    )
+    assert changed(dmuh("index", index, photos / "zeros", "--add", "--json").stdout) == (18, 10, 0, 0)
+    assert synced(index) == (18, 0, 0, 0)
+    assert "which would be lost: bring it up to date by --sync" in refused(
+        "index", index.parent / "run", photos, "--out", index, "--replace"
+    )
+
+
+def test_labels_that_changed_are_taken_up_without_encoding(digit_run, photos, tmp_path, monkeypatch):
+    table = tmp_path / "labels.csv"
+    rows = [f"{file},{file.parent.name}" for file in sorted(photos.rglob("*.png"))]
+    table.write_text("\n".join(["path,label", *rows]))
+    index = tmp_path / "index"
+    dmuh("index", digit_run.path, table, "--dataset", "csv", "--out", index)
+    before = Collection(index).load_codes()
+    table.write_text("\n".join(["path,label", *rows[:-1], rows[-1].replace(",zeros", ",other")]))
+    assert synced(index) == (20, 0, 0, 0)
+    assert Collection(index).items([19])[19].labels == ["other"]
+    assert Collection(index).load_codes() == before
+
+
+PARTS = """
+import os, sys
+from dmuh.encoder import syncing
+from dmuh.cli import main
+
+syncing.PART = 3
+add, calls = syncing._add, []
+
+def killed_at(*arguments):
+    calls.append(arguments)
+    if len(calls) == 3:
+        os.kill(os.getpid(), 9)
+    add(*arguments)
+
+syncing._add = killed_at
+sys.argv = ["dmuh", "index", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("how", ["--sync", "--add"])
+def test_a_killed_change_keeps_what_was_encoded_and_goes_on(index, photos, how):
+    more = shutil.copytree(photos / "ones", index.parent / "photos" / "more")
+    command = [str(index), "--sync"] if how == "--sync" else [str(index), str(more), "--add"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", PARTS, *command], env=environment, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(Collection(index).items()) == len(Collection(index).load_index()) == 26
+    assert changed(dmuh("index", *command, "--json").stdout) == (30, 4, 0, 0)
+    assert synced(index) == (30, 0, 0, 0)
+
+
+READ_ONLY = """
+import ctypes, os, sys
+if not os.getuid():  # root may write anywhere, by a right that it can do without
+    head, rights = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    libc = ctypes.CDLL(None)
+    assert libc.capget(head, rights) == 0
+    rights[0] &= ~(1 << 1)
+    rights[1] &= ~(1 << 1)
+    assert libc.capset(head, rights) == 0
+from dmuh.cli import main
+sys.argv = ["dmuh", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_folder_that_cannot_be_written_to_is_searched(index):
+    query = index.parent / "photos" / "ones" / "03.png"
+    before = content(index)
+    index.chmod(0o555)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def run(*words):
+        command = [sys.executable, "-c", READ_ONLY, *map(str, words)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    found, refusal = run("search", index, query, "-k", "1", "--json"), run("index", index, "--sync")
+    index.chmod(0o755)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)[0]["matches"][0]["path"] == str(query)
+    assert content(index) == before
+    assert refusal.returncode == 2
+    assert refusal.stderr.count("\n") == 1

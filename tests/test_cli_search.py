@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -14,12 +15,13 @@ from PIL import Image
 
 from commands import dmuh, refused
 from dmuh import Hasher
+from dmuh.catalogue import Catalogue, Entry
 from dmuh.cli.answers import Asked, Stored, find
 from dmuh.collection import Collection
-from dmuh.documents import read_document, write_document
 from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
 from dmuh.encoder.matching import likely, match_of, turning_over
 from dmuh.index import HammingIndex
+from earlier import as_earlier
 from graded import calibration_card, graded_codes
 from ties import turned
 
@@ -157,18 +159,13 @@ def test_codes_have_as_many_sure_bits_as_asked_for(sure, digit_run, photos, tmp_
 
 def test_an_index_of_the_first_version_is_searched(index, query, tmp_path):
     """It knows neither levels nor contents: the query's own uncertainty ranks, and no image is known to be the same."""
-    old = Collection(shutil.copytree(index, tmp_path / "old"))
-    codes, items = old.load_codes(), list(old.items().values())
-    old.write_items(codes.plain(), items, *old.model())
-    about = read_document(old.path / "collection.json", "dmuh collection")
-    del about["version"]
-    write_document(old.path / "collection.json", "dmuh collection", about)
-    old.build_index()
-    answer = asked(old.path, query)
+    old = tmp_path / "old"
+    as_earlier(Collection(index), old, version=None)
+    answer = asked(old, query)
     assert answer["less_certain_than"] is None
     assert {(match["identical"], match["uncertainty"]) for match in answer["matches"]} == {(False, None)}
     assert any(match["distance"] % 1 for match in answer["matches"])
-    assert re.search(r"\(about \d+\.\d of 20 bits may turn over\)\n", dmuh("search", old.path, query).stdout)
+    assert re.search(r"\(about \d+\.\d of 20 bits may turn over\)\n", dmuh("search", old, query).stdout)
 
 
 OUTPUTS = arrays(np.float32, st.tuples(st.integers(1, 12), st.just(9)), elements=st.sampled_from([-2, -0.3, 0.1, 1]))
@@ -185,7 +182,10 @@ def test_answers_are_those_of_a_plain_loop(outputs, sure, k, ranking, radius, at
     stored = type(kept)(kept.bits, 9, None, ids, kept.levels, kept.worth, fresh.contents)
     calibration = Calibration.of_card({"n_bits": 9, "calibration": calibration_card(9)})
     index = HammingIndex().add(stored)
-    answers = find(index, Stored.in_file(stored), queries, Asked(k, radius, ranking, at_least), calibration)
+    with TemporaryDirectory() as folder, Catalogue(Path(folder) / "catalogue.sqlite", 9) as catalogue:
+        catalogue.add([Entry(f"{id_}.png", id=id_) for id_ in ids.tolist()], stored)
+        asked_for = Asked(k, radius, ranking, at_least)
+        answers = find(index, Stored.in_catalogue(catalogue), queries, asked_for, calibration)
     everything = index.search(queries, len(ids), ranking=ranking)
     for row, answer in enumerate(answers):
         distances = dict(zip(everything.ids[row].tolist(), everything.distances[row].tolist(), strict=True))

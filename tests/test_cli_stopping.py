@@ -66,7 +66,7 @@ def test_shards_that_are_done_are_kept(digit_run, photos, tmp_path):
 
 COMMANDS = {
     "train --out {tmp}/run": ("dmuh.datasets.load_dataset", "give the same command again"),
-    "search {tmp}/index x.png": ("dmuh.collection.Collection.load_index", "give the same command again"),
+    "search {tmp}/index x.png": ("dmuh.collection.Collection.reading", "give the same command again"),
     "evaluate {run}": ("dmuh.runs.Run.load_model", "give the same command again"),
     "bench {grid} --out {tmp}/bench": ("dmuh.bench.run_grid", "the same command goes on from here"),
     "report {tmp} --out {tmp}/report": ("dmuh.report.experiment.write_report", "give the same command again"),
@@ -85,7 +85,7 @@ COMMANDS = {
         "dmuh.review.of_folder", "features that were computed are kept: give the same command again",
     ),
     "serve {run} --images {photos} --port 0": (
-        "dmuh.catalogue.add_images", "what was encoded is kept: the same command goes on from there",
+        "dmuh.encoder.adding.add_images", "what was encoded is kept: the same command goes on from there",
     ),
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ WIDTHS = [8, 20, 63, 64, 100, 256]
 
 def codes_of(n: int, n_bits: int, sure: int = 1, seed: int = 0) -> dmuh.Codes:
     rng = np.random.default_rng(seed)
-    return graded_codes(rng.normal(size=(n, n_bits)), sure, rng.choice(10**12, n, replace=False))
+    return graded_codes(rng.normal(size=(n, n_bits)), sure, np.sort(rng.choice(10**12, n, replace=False)))
 
 
 def collection_of(folder: Path, codes: dmuh.Codes) -> Path:

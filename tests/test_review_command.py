@@ -346,13 +346,6 @@ def test_decisions_are_kept_in_the_catalogue_and_applied_from_it(folder, network
 def test_the_command_takes_decisions_from_the_catalogue_and_keeps_them_there(digit_run, photos, tmp_path):
     index = tmp_path / "index"
     dmuh("index", digit_run.path, photos, "--dataset", "folder", "--out", index)
-    with Catalogue(index / "catalogue.sqlite", 20) as catalogue:  # as dmuh serve --index makes it
-        collection = Collection(index)
-        entries = [
-            Entry(os.path.relpath(item.path, photos), item.labels, id=id_) for id_, item in collection.items().items()
-        ]
-        catalogue.add(entries, collection.load_codes())
-        catalogue.note(source="index", root=str(photos))
     file = tmp_path / "decisions.csv"
     file.write_text(f"path,decision\n{photos}/ones/03.png,zeros;\n{photos}/ones/04.png,skip\n")
     said = dmuh("review", index, "--by", "codes", "--apply", file, "--state", index, "--out", tmp_path / "1.csv").stdout

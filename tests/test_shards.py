@@ -34,7 +34,7 @@ def encode_all(folder, source, shards, reading=None, sure=1):
     made = begun(folder, source, shards, sure)
     for shard in made.missing():
         encode_shard(projecting_hasher(), source, made, shard, reading or Reading(0))
-    return made.merge()
+    return made.merge().load_codes()
 
 
 def same(codes, others):
@@ -141,7 +141,7 @@ def killed_again_and_again(folder, shards, n, seconds, most):
 def test_killed_at_random_nothing_is_twice_and_nothing_missing(n, shards, seconds, kills, tmp_path):
     done = killed_again_and_again(tmp_path, shards, n, seconds, most=kills)
     assert done == kills if kills == 50 else done > 0
-    same(Shards(tmp_path).merge(), projecting_hasher().encode(noisy_images(n).images))
+    same(Shards(tmp_path).merge().load_codes(), projecting_hasher().encode(noisy_images(n).images))
     assert not list(tmp_path.glob(".shard-*"))
 
 
@@ -152,7 +152,7 @@ def test_what_is_there_is_left_alone_and_what_is_missing_is_named(tmp_path):
     before = made.file(2, 4).stat().st_mtime_ns
     assert made.missing() == [0, 1, 3]
     with pytest.raises(DataError, match="misses 3 of 4 shards, the first is 1"):
-        made.merge()
+        made.merge().load_codes()
     encode_all(tmp_path, source, 4)
     assert made.file(2, 4).stat().st_mtime_ns == before
 
@@ -207,7 +207,7 @@ def test_swapped_shards_are_refused(tmp_path):
     for source in (other.file(1, 2), one.file(0, 2)):
         take(source, one.file(1, 2))
         with pytest.raises(FormatError, match="another shard, or one of another model or of other images"):
-            one.merge()
+            one.merge().load_codes()
         with pytest.raises(FormatError, match="another shard"):
             one.items(range(30))
         for file, content in kept.items():
@@ -225,7 +225,7 @@ def test_a_shard_without_its_checksum_is_made_again(tmp_path):
     made.file(1, 2).with_suffix(".json").unlink()
     assert made.missing() == [1]
     encode_all(tmp_path, source, 2)
-    same(made.merge(), projecting_hasher().encode(noisy_images(30).images))
+    same(made.merge().load_codes(), projecting_hasher().encode(noisy_images(30).images))
 
 
 def test_a_shard_that_was_cut_short_is_refused(tmp_path):
@@ -233,12 +233,12 @@ def test_a_shard_that_was_cut_short_is_refused(tmp_path):
     file = Shards(tmp_path).file(1, 2)
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(FormatError, match="altered or cut short"):
-        Shards(tmp_path).merge()
+        Shards(tmp_path).merge().load_codes()
     parquet.write_table(pa.table({"id": [1]}), file)
     with pytest.raises(FormatError, match="altered or cut short"):
-        Shards(tmp_path).merge()
+        Shards(tmp_path).merge().load_codes()
     with pytest.raises(DataError, match="holds no shards"):
-        Shards(tmp_path / "none").merge()
+        Shards(tmp_path / "none").merge().load_codes()
 
 
 def png(pixels) -> bytes:
@@ -373,7 +373,7 @@ def test_the_actors_of_ray_make_the_same_shards(digit_run, digit_hasher, photos,
         before = Shards(tmp_path / "shards").file(1, 3).stat().st_mtime_ns
         assert "all are there" in dmuh(*command, "--ray").stdout
         assert Shards(tmp_path / "shards").file(1, 3).stat().st_mtime_ns == before
-        same(Shards(tmp_path / "shards").merge(), digit_hasher.encode(load_images([photos]).images))
+        same(Shards(tmp_path / "shards").merge().load_codes(), digit_hasher.encode(load_images([photos]).images))
         assert "all are there" in dmuh(*command, "--ray").stdout  # nothing is left to do
 
         (photos / "ones" / "broken.png").write_bytes(b"no image")
@@ -381,7 +381,7 @@ def test_the_actors_of_ray_make_the_same_shards(digit_run, digit_hasher, photos,
         assert "broken.png" in refused(*command, "--ray")
         skipped = dmuh(*command, "--ray", "--on-bad-image", "skip")
         assert "1 unreadable image was skipped" in skipped.stderr
-        assert len(Shards(tmp_path / "others").merge()) == 20
+        assert len(Shards(tmp_path / "others").merge().load_codes()) == 20
     finally:
         ray.shutdown()
         (photos / "ones" / "broken.png").unlink(missing_ok=True)
@@ -398,4 +398,7 @@ def test_commands(digit_run, digit_hasher, photos, tmp_path):
     assert "another number of sure bits" in refused("encode", digit_run.path, photos, "--shards", 3, "--sure", 2,
                                                     "--out", out)  # fmt: skip
     dmuh("encode", digit_run.path, photos, "--shards", 2, "--sure", 2, "--out", tmp_path / "surer")
-    assert Shards(tmp_path / "surer").merge() == digit_hasher.encode(load_images([photos]).images, sure=2).stored()
+    assert (
+        Shards(tmp_path / "surer").merge().load_codes()
+        == digit_hasher.encode(load_images([photos]).images, sure=2).stored()
+    )

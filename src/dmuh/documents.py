@@ -39,6 +39,11 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
     return value
 
 
+def is_document(path: Path, kind: str) -> bool:
+    """Return whether a file is a document of this kind, unchecked; raise if it is there and no JSON at all."""
+    return path.is_file() and _parsed(path, kind).get(_KIND) == kind
+
+
 def refuse_foreign(folder: Path, document: str, kind: str, others: Iterable[str] = ()) -> None:
     """Raise if files of these names are in a folder that dmuh did not write, so that they are not replaced.
 

@@ -200,6 +200,25 @@ def saved_checksum(path: Path) -> str:
         raise FormatError(f"{path} is missing, cut short or not a dmuh file: {error}") from error
 
 
+def saved_kind(path: Path) -> str | None:
+    """Return the kind of a file made by `save_arrays`; None for any other file."""
+    try:
+        with safe_open(path, framework="np") as file:
+            return (file.metadata() or {}).get("kind")
+    except (SafetensorError, OSError, ValueError):
+        return None
+
+
+def saved_metadata(path: Path) -> dict[str, Any]:
+    """Return the metadata that stand in a file made by `save_arrays`, unchecked, without reading the arrays."""
+    try:
+        with safe_open(path, framework="np") as file:
+            found = json.loads((file.metadata() or {}).get("metadata", "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FormatError(f"{path} is missing, cut short or not a dmuh file: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
 def _views(path: Path) -> dict[str, Array]:
     whole = np.memmap(path, dtype=np.uint8, mode="r")
     start = 8 + int(whole[:8].view("<u8")[0])

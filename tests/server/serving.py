@@ -13,7 +13,8 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from dmuh import Hasher
-from dmuh.catalogue import Catalogue, StateFolder, add_images, remove_outdated
+from dmuh.catalogue import Catalogue, StateFolder, remove_outdated
+from dmuh.encoder.adding import add_images
 from dmuh.images import BadImages, Preprocess, Reading
 from dmuh.server.api.app import create_app
 from dmuh.server.images.decoders import Decoders

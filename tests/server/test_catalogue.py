@@ -582,7 +582,8 @@ def version_3(closed, tmp_path):
     """The catalogue as version 3 had it: without decisions."""
     file = Path(shutil.copy(closed, tmp_path))
     with sqlite3.connect(file) as other:
-        other.execute("DROP TABLE decisions")
+        for thing in ("TABLE decisions", "TABLE changes", "INDEX by_added"):
+            other.execute(f"DROP {thing}")
         other.execute("PRAGMA user_version = 3")
     other.close()
     return file

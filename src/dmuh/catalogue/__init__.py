@@ -1,4 +1,4 @@
-"""The catalogue: which images are served, with their codes, labels and metadata, in one SQLite file. No torch.
+"""The catalogue: which images are indexed or served, with codes, labels and metadata, in one SQLite file. No torch.
 
 catalogue.py         Catalogue: add, remove, list and find images
 decisions.py         Decision: what a person said of the labels of an image
@@ -9,16 +9,19 @@ integrity.py         checks that the file is as it was written
 row_codes.py         the codes of rows, as an index takes them
 writer.py            Writer: additions and deletions that survive a crash, with the files of added images
 state_folder.py      StateFolder: where a service keeps the catalogue and the added images
-from_folder.py       images of a folder into the catalogue
-from_collection.py   images that `dmuh index` indexed into the catalogue
+changes.py           the count of changes, by which an index file is caught up
+index_file.py        the codes as a search needs them, memory-mapped, beside the catalogue
+bulk.py              a catalogue that is written at once
+from_folder.py       images of a folder that left it, and those that are new
 recoding.py          all images get the codes of another model
-paths.py             paths below one folder, and names that are not UTF-8
+paths.py             names that are not UTF-8, as text
 """
 
-from dmuh.catalogue.catalogue import ORDERS, Catalogue, Entry, Row
+from dmuh.catalogue.bulk import write_catalogue
+from dmuh.catalogue.catalogue import ORDERS, Catalogue, Entry, ImageRow, Row
 from dmuh.catalogue.decisions import Decision
-from dmuh.catalogue.from_collection import import_collection
-from dmuh.catalogue.from_folder import add_images, folder_entry, folder_labels, remove_outdated
+from dmuh.catalogue.from_folder import folder_entry, folder_labels, remove_outdated
+from dmuh.catalogue.index_file import kept_index, open_index, write_index
 from dmuh.catalogue.recoding import replace_codes
 from dmuh.catalogue.state_folder import StateFolder
 
@@ -27,12 +30,15 @@ __all__ = [
     "Catalogue",
     "Decision",
     "Entry",
+    "ImageRow",
     "Row",
     "StateFolder",
-    "add_images",
     "folder_entry",
     "folder_labels",
-    "import_collection",
+    "kept_index",
+    "open_index",
     "remove_outdated",
     "replace_codes",
+    "write_catalogue",
+    "write_index",
 ]

@@ -3,12 +3,15 @@
 A change that was acknowledged is on the disk: SQLite writes it ahead to its log (WAL) and waits for the disk
 (synchronous=FULL), so that it survives a crash of the process and of the machine. No id is used twice. Every row has
 a checksum, which is checked whenever the row is read.
+
+Changes of codes are counted (the table `changes`), so that an index file is caught up with what changed since it was
+written: see `dmuh.catalogue.index_file`.
 """
 
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -18,19 +21,32 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmuh.catalogue.changes import changes_since, note_changes
 from dmuh.catalogue.database import Database
 from dmuh.catalogue.decisions import Decision, read_decisions, write_decision
 from dmuh.catalogue.integrity import is_intact
 from dmuh.catalogue.schema import ROWS, code_checksum, image_checksum, note_checksum, path_checksum, write_note
 from dmuh.catalogue.versions import WITHOUT_LEVELS
 from dmuh.codes import Codes
-from dmuh.errors import DataError
+from dmuh.errors import DataError, FormatError
 
 _MANY = 65_536  # rows that are fetched together
 _ROW = f"SELECT {ROWS.image}, {ROWS.code} FROM images JOIN codes USING (id)"
 _IMAGE = 8  # columns of an image in it, with the checksum
 MOST_IDENTICAL = 1001  # more than a search asks for
 ORDERS = {"uncertainty": "uncertainty DESC, images.id", "id": "images.id"}
+
+
+class ImageRow(NamedTuple):
+    """What is stored of an image beside its code: path by os.fsencode, labels and metadata in JSON."""
+
+    id: int
+    path: bytes
+    added: int
+    stamp: int | None
+    labels: str
+    metadata: str
+    uncertainty: float | None
 
 
 class Row(NamedTuple):
@@ -65,11 +81,26 @@ class Entry:
 
 
 class Catalogue(Database):
-    """The images of one service; threads may share it. Use it as a context manager, or close it."""
+    """The images of an index or a service; threads may share it. Use it as a context manager, or close it.
 
-    def __init__(self, file: Path, n_bits: int) -> None:
-        super().__init__(file)
-        self.n_bits = n_bits
+    `n_bits` is the length of the codes; without it, what the catalogue says of itself.
+    """
+
+    def __init__(self, file: Path, n_bits: int | None = None, *, read_only: bool = False) -> None:
+        super().__init__(file, read_only=read_only)
+        self.n_bits = self._noted_bits() if n_bits is None else n_bits
+
+    def _noted_bits(self) -> int:
+        noted = self.about("bits")
+        if noted is None:
+            self.close()
+            raise FormatError(f"{self.file} does not say how long its codes are: it has none, or is of a service")
+        return int(noted)
+
+    @property
+    def index_file(self) -> Path:
+        """Where the index of its codes is kept."""
+        return self.file.with_name("index.safetensors")
 
     def __len__(self) -> int:
         return int(self._one("SELECT count(*) FROM codes")[0])
@@ -113,6 +144,32 @@ class Catalogue(Database):
         elif settled != text:
             raise DataError(f"{self.file} holds codes whose sure bits mean something else: give another --state")
 
+    @property
+    def state(self) -> str:
+        """What the codes are now: which catalogue they are of, and how many changes there were."""
+        return f"{self.about('epoch')} {self.about('changed')}"
+
+    def is_state(self, state: str) -> bool:
+        """Return whether this was a state of this catalogue, since all its codes were last replaced."""
+        epoch, _, n = state.partition(" ")
+        return epoch == self.about("epoch") and n.isdecimal() and int(n) <= int(self.about("changed") or 0)
+
+    def changed_since(self, state: str) -> list[int] | None:
+        """Return the ids whose codes were added, removed or replaced since a state; None where that is forgotten."""
+        if not self.is_state(state):
+            return None
+        with self._explained():
+            last = int(self.about("changed") or 0)
+            ids, sound = changes_since(self._connection(), int(state.partition(" ")[2]), last)
+        self._check(sound)
+        return ids
+
+    def forget_changes(self, state: str) -> None:
+        """Forget which codes changed up to a state, once an index file of it is on the disk."""
+        with self.transaction() as connection:
+            if self.is_state(state):
+                connection.execute("DELETE FROM changes WHERE n <= ?", (int(state.partition(" ")[2]),))
+
     def add(self, entries: Iterable[Entry], codes: Codes) -> list[int]:
         """Add images, all or none; the ids of the codes are ignored. Returns the images' ids."""
         mean = codes.image_uncertainty
@@ -120,17 +177,16 @@ class Catalogue(Database):
         ids = []
         with self.transaction() as connection:
             self.settle(codes.worth)
+            self.note(bits=str(codes.n_bits))
             last = int(self.about("last") or 0)
             for row, entry in enumerate(entries):
                 id_ = last + 1 if entry.id is None else entry.id
                 last = max(last, id_)
-                image = (
-                    id_, os.fsencode(entry.path), int(entry.added), entry.stamp, json.dumps(list(entry.labels)),
-                    json.dumps(entry.metadata), unsure[row] if entry.uncertainty is None else entry.uncertainty,
-                )  # fmt: skip
+                image = image_row(id_, entry, unsure[row])
                 _insert(connection, image, code_row(id_, codes, row), entry.labels)
                 ids.append(id_)
             write_note(connection, "last", str(last))
+            note_changes(connection, ids)
         return ids
 
     def remove(self, id_: int, *, forget: bool = True) -> Row | None:
@@ -143,6 +199,7 @@ class Catalogue(Database):
                 connection.execute("DELETE FROM labels WHERE label = ? AND id = ?", (label, id_))
             connection.execute("DELETE FROM codes WHERE id = ?", (id_,))
             connection.execute("DELETE FROM images WHERE id = ?", (id_,))
+            note_changes(connection, [id_])
             if forget and not row.added:
                 values = (row.path, path_checksum(row.path))
                 connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?)", values)
@@ -154,6 +211,28 @@ class Catalogue(Database):
             code = (row.id, row.code, row.levels, row.contents)
             _insert(connection, row[:7], (*code, code_checksum(*code)), json.loads(row.labels))
             connection.execute("DELETE FROM forgotten WHERE path = ?", (row.path,))
+            note_changes(connection, [row.id])
+
+    def describe(self, id_: int, labels: Sequence[str], metadata: dict[str, str]) -> None:
+        """Replace the labels and the metadata of an image."""
+        with self.transaction() as connection:
+            row = self.row(id_)
+            if row is None:
+                return
+            image = (*row[:4], json.dumps(list(labels)), json.dumps(metadata), row.uncertainty)
+            connection.executemany(
+                "DELETE FROM labels WHERE label = ? AND id = ?", [(label, id_) for label in json.loads(row.labels)]
+            )
+            connection.execute(
+                "UPDATE images SET labels = ?, metadata = ?, checksum = ? WHERE id = ?",
+                (*image[4:6], image_checksum(*image), id_),
+            )
+            connection.executemany("INSERT INTO labels VALUES (?, ?)", sorted({(label, id_) for label in labels}))
+
+    def remember(self, paths: Iterable[str]) -> None:
+        """Have files that were removed be added again where they are found."""
+        with self.transaction() as connection:
+            connection.executemany("DELETE FROM forgotten WHERE path = ?", [(os.fsencode(path),) for path in paths])
 
     def row(self, id_: int) -> Row | None:
         """Return an image, or None."""
@@ -163,6 +242,17 @@ class Catalogue(Database):
         """Return those of the images that are there, in no order."""
         wanted = json.dumps(list(ids))
         return self._rows("WHERE images.id IN (SELECT value FROM json_each(?))", (wanted,)) if wanted != "[]" else []
+
+    def images(self, ids: Iterable[int] | None = None) -> Iterator[ImageRow]:
+        """Yield images without their codes, by id: all, or those of these ids that are there."""
+        which, values = "", tuple[Any, ...]()
+        if ids is not None:
+            which, values = "WHERE id IN (SELECT value FROM json_each(?))", (json.dumps([int(id_) for id_ in ids]),)
+        query = f"SELECT {ROWS.image} FROM images {which} ORDER BY id"
+        with self._explained(), closing(self._connection().execute(query, values)) as rows:
+            while many := rows.fetchmany(_MANY):
+                self._check(all(map(is_intact, repeat(image_checksum), many)))
+                yield from (ImageRow._make(row[:-1]) for row in many)
 
     def id_of(self, path: str, *, added: bool) -> int | None:
         """Return the id of the image with this path, exactly as it was added, or None; of several the smallest."""
@@ -203,6 +293,12 @@ class Catalogue(Database):
         """Return the ids of all images, in their order."""
         return np.array([id_ for (id_,) in self._read("SELECT id FROM codes ORDER BY id")], np.int64)
 
+    def uncertainties(self) -> NDArray[np.float64]:
+        """Return the uncertainty of each image of which it is known, the largest first."""
+        query = "SELECT uncertainty FROM images WHERE uncertainty IS NOT NULL ORDER BY uncertainty DESC"
+        with self._explained(), closing(self._connection().execute(query)) as rows:
+            return np.fromiter((value for (value,) in rows), np.float64)
+
     def outline(self) -> list[tuple[int, str, float | None]]:
         """Return id, labels in JSON and uncertainty of every image, by id, for an overview of all of them."""
         return self._read("SELECT id, labels, uncertainty FROM images ORDER BY id")
@@ -215,31 +311,49 @@ class Catalogue(Database):
         )
         return [sorted(json.loads(ids)) for (ids,) in self._read(query)]
 
-    def identical(self, contents: int, label: str | None = None) -> list[int]:
-        """Return the ids of up to `MOST_IDENTICAL` images, or of those with a label, that have these contents."""
+    def identical(self, contents: int, label: str | None = None, *, most: int | None = MOST_IDENTICAL) -> list[int]:
+        """Return the ids of `most` images, or of those with a label, that have these contents; None for all."""
         labelled = "" if label is None else "AND EXISTS (SELECT 1 FROM labels WHERE label = ? AND labels.id = codes.id)"
-        query = f"SELECT id FROM codes WHERE contents = ? {labelled} LIMIT {MOST_IDENTICAL}"
+        query = f"SELECT id FROM codes WHERE contents = ? {labelled} LIMIT {-1 if most is None else most}"
         return [id_ for (id_,) in self._read(query, (contents,) if label is None else (contents, label))]
 
     def codes(self, label: str | None = None) -> Codes:
         """Return the codes of all images, or of those with a label, with their levels, by id."""
         table = "codes" if label is None else "labels JOIN codes USING (id) WHERE label = ?"
+        found = self._codes(table, () if label is None else (label,))
+        return Codes(found.bits, found.n_bits, ids=found.ids, levels=found.levels, worth=found.worth)
+
+    def some_codes(self, ids: Iterable[int]) -> Codes:
+        """Return the codes of those of the images that are there, with levels and contents, by id."""
+        wanted = json.dumps([int(id_) for id_ in ids])
+        return self._codes("codes WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
+
+    def all_codes(self) -> Codes:
+        """Return the codes of all images, with levels and contents, by id."""
+        return self._codes("codes", ())
+
+    def _codes(self, table: str, values: tuple[Any, ...]) -> Codes:
         query = f"SELECT {ROWS.code} FROM {table} ORDER BY id"
         ids, bits, levels = [np.empty(0, np.int64)], [b""], [b""]
-        values = () if label is None else (label,)
+        contents: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
         with self._explained(), closing(self._connection().execute(query, values)) as rows:
             while many := rows.fetchmany(_MANY):
                 self._check(all(map(is_intact, repeat(code_checksum), many)))
-                part_ids, part_codes, part_levels, _, _ = zip(*many, strict=True)
+                part_ids, part_codes, part_levels, part_contents, _ = zip(*many, strict=True)
                 ids.append(np.array(part_ids, np.int64))
                 bits.append(b"".join(part_codes))
                 levels.append(b"".join(filter(None, part_levels)))
+                contents.append(np.array([known for known in part_contents if known is not None], np.int64))
         found, worth, width = np.concatenate(ids), self.worth, -(-self.n_bits // 8)
         whole, planes = (np.frombuffer(b"".join(parts), np.uint8) for parts in (bits, levels))
         shape = (len(found), _sure(worth), width)
         self._check(len(whole) == len(found) * width and len(planes) == np.prod(shape))
         own = None if worth is None else planes.reshape(shape)
-        return Codes(whole.reshape(len(found), width), self.n_bits, ids=found, levels=own, worth=worth)
+        known = np.concatenate(contents)
+        return Codes(
+            whole.reshape(len(found), width), self.n_bits, ids=found, levels=own, worth=worth,
+            contents=known if len(known) == len(found) else None,
+        )  # fmt: skip
 
     def files(self) -> dict[str, tuple[int, int | None]]:
         """Return id and time of change of every image of the collection's folder, by path."""
@@ -287,6 +401,14 @@ class Catalogue(Database):
 def worth_note(worth: NDArray[np.float32] | None) -> str:
     """Return the note of what the levels of codes stand for."""
     return json.dumps(None if worth is None else worth.tolist())
+
+
+def image_row(id_: int, entry: Entry, unsure: float | None) -> tuple[Any, ...]:
+    """Return the row of `images` that an image gets, without its checksum; `unsure` is its uncertainty by its code."""
+    return (
+        id_, os.fsencode(entry.path), int(entry.added), entry.stamp, json.dumps(list(entry.labels)),
+        json.dumps(entry.metadata), unsure if entry.uncertainty is None else entry.uncertainty,
+    )  # fmt: skip
 
 
 def code_row(id_: int, codes: Codes, row: int) -> tuple[int, bytes, bytes | None, int | None, int]:

@@ -1,6 +1,7 @@
 """Database: the SQLite file of a catalogue; one connection per thread, transactions, errors as sentences."""
 
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from dmuh.catalogue.integrity import ALTERED, ChecksumFile, check_whole
-from dmuh.catalogue.versions import prepare
+from dmuh.catalogue.schema import check_tables
+from dmuh.catalogue.versions import is_older, prepare
 from dmuh.errors import CatalogueError, DmuhError, FormatError, RequestError
 
 log = logging.getLogger(__name__)
@@ -21,16 +23,23 @@ _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_S
 
 
 class Database:
-    """The file of a catalogue; threads may share it. Use it as a context manager, or close it."""
+    """The file of a catalogue; threads may share it. Use it as a context manager, or close it.
 
-    def __init__(self, file: Path) -> None:
+    With `read_only` nothing is written but what opening a file of an older version asks for, and the folder need not be
+    one that can be written to.
+    """
+
+    def __init__(self, file: Path, *, read_only: bool = False) -> None:
         self.file = file
+        self._read_only = read_only
+        self._immutable = read_only and not _is_writable(file)
         self._checksum_file = ChecksumFile(file)
         self._ready, self._sound, self._changed = False, False, False
         self._per_thread = threading.local()
         self._opened: list[sqlite3.Connection] = []
         self._writing = threading.Lock()
-        file.parent.mkdir(parents=True, exist_ok=True)
+        if not read_only:
+            file.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._open()
         except DmuhError as error:
@@ -48,7 +57,7 @@ class Database:
         """Close the file, in all threads."""
         for connection in self._opened:
             connection.close()
-        if self._sound and self._changed:
+        if self._sound and self._changed and not self._immutable:
             with suppress(OSError):  # if the disk is full: then the next start checks every row
                 self._checksum_file.write()
 
@@ -69,6 +78,20 @@ class Database:
             except BaseException:
                 connection.rollback()
                 raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Have all that is read inside, by this thread, be of one moment, whatever other programs change meanwhile."""
+        connection = self._connection()
+        if connection.in_transaction:
+            yield
+            return
+        with self._explained():
+            connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                connection.rollback()
 
     def _read(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         with self._explained():
@@ -112,7 +135,10 @@ class Database:
         """Return the connection of this thread."""
         if not hasattr(self._per_thread, "connection"):
             with self._explained():
-                connection = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False, timeout=_WAIT)
+                address = f"{self.file.absolute().as_uri()}{'?immutable=1' if self._immutable else ''}"
+                connection = sqlite3.connect(
+                    address, uri=True, isolation_level=None, check_same_thread=False, timeout=_WAIT
+                )
                 self._opened.append(connection)
                 connection.execute("PRAGMA trusted_schema = OFF")  # nothing in a file may run by being read
                 connection.execute("PRAGMA synchronous = FULL")
@@ -122,14 +148,35 @@ class Database:
     def _open(self) -> None:
         """Create the tables of a new file, or check that this one is a catalogue, as it was written."""
         self._checksum_file.check_present()
-        unchanged = self._checksum_file.matches()
+        if self._immutable and self._checksum_file.has_log:
+            raise FormatError("it was not closed, and its folder cannot be written to: open it once where it can be")
+        unchanged = self._checksum_file.is_large or self._checksum_file.matches()
+        converted = False
         with self._explained():
-            self._connection().execute("PRAGMA journal_mode = WAL")
-            with self.transaction() as connection:
-                converted = prepare(connection)
-                if not (unchanged or converted):
-                    check_whole(connection)
-            if converted:
-                with suppress(sqlite3.OperationalError):  # if the disk is full, the file stays larger than needed
-                    connection.execute("VACUUM")
+            if self._read_only and not self._is_older():
+                with self.snapshot():
+                    check_tables(self._connection())
+                    if not unchanged:
+                        check_whole(self._connection())
+            else:
+                self._connection().execute("PRAGMA journal_mode = WAL")
+                with self.transaction() as connection:
+                    converted = prepare(connection)
+                    if not (unchanged or converted):
+                        check_whole(connection)
+                if converted:
+                    with suppress(sqlite3.OperationalError):  # if the disk is full, the file stays larger than needed
+                        connection.execute("VACUUM")
         self._ready, self._sound, self._changed = True, True, converted or not unchanged
+
+    def _is_older(self) -> bool:
+        """Return whether the file has to be converted first; raise if it cannot be."""
+        older = is_older(self._connection())
+        if older and self._immutable:
+            raise FormatError("it is of an older dmuh, and its folder cannot be written to: open it where it can be")
+        return older
+
+
+def _is_writable(file: Path) -> bool:
+    """Return whether SQLite can write to a file, and beside it."""
+    return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))

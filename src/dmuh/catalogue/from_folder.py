@@ -1,4 +1,4 @@
-"""Images of a folder into the catalogue: new ones are encoded, those that are gone or were changed leave it."""
+"""Images of a folder in the catalogue: those that are gone or were changed leave it, others are new."""
 
 import logging
 import os
@@ -7,15 +7,12 @@ from pathlib import Path
 
 from dmuh.catalogue.catalogue import Catalogue, Entry
 from dmuh.catalogue.paths import as_path, as_text, displayed
-from dmuh.encoder import Hasher
-from dmuh.encoder.calibration import DEFAULT_SURE
 from dmuh.errors import DataError
-from dmuh.images import FolderImage, Reading, check_folder, folder_images
+from dmuh.images import FolderImage, check_folder, folder_images
 
 log = logging.getLogger(__name__)
 
-FROM_FOLDER = "folder"  # the note `source` of such a catalogue; that of an index has the checksum of its codes there
-_PART = 4096  # images that are encoded and kept together: what an interruption costs at most
+FROM_FOLDER = "folder"  # the note `source` of such a catalogue; that of an index has another
 _MANY = 10  # images of which some should be found again in the same folder
 
 
@@ -47,30 +44,6 @@ def remove_outdated(catalogue: Catalogue, root: Path, images: Sequence[FolderIma
                 catalogue.remove(id_, forget=False)
     present = catalogue.files().keys() | catalogue.forgotten()
     return [image for name, image in found.items() if name not in present]
-
-
-def add_images(
-    catalogue: Catalogue,
-    root: Path,
-    images: Sequence[FolderImage],
-    hasher: Hasher,
-    reading: Reading,
-    sure: int | None = None,
-) -> None:
-    """Encode images of a folder and add them to the catalogue; `reading` says what becomes of unreadable ones.
-
-    An image's label is the first folder below the root. `sure` bits say how sure each bit is; by default as many as in
-    the catalogue.
-    """
-    if sure is None:
-        sure = DEFAULT_SURE if catalogue.sure is None else catalogue.sure
-    catalogue.settle(hasher.encode([], sure=sure).worth)  # before all images are encoded, of which there may be none
-    with reading.under_one_bar("encoding", len(images)) as part_reading:
-        for first in range(0, len(images), _PART):
-            part = images[first : first + _PART]
-            codes = hasher.encode([root / image.path for image in part], reading=part_reading, sure=sure)
-            readable = [part[position] for position in codes.ids.tolist()]
-            catalogue.add(map(folder_entry, readable), codes)
 
 
 def folder_entry(image: FolderImage) -> Entry:

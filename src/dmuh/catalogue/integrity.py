@@ -10,11 +10,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dmuh.catalogue.schema import ROWS, Rows, check_structure, decision_checksum, note_checksum, path_checksum
+from dmuh.catalogue.schema import (
+    ROWS,
+    Rows,
+    change_checksum,
+    check_structure,
+    decision_checksum,
+    note_checksum,
+    path_checksum,
+)
 from dmuh.errors import FormatError
 from dmuh.files import write_text
 
 _SMALLEST = 512  # bytes of a file of SQLite
+_SEALED = 16_000_000  # bytes of a file that is checked whole when it is opened, a few tenths of a second
 ALTERED = "what stands in it was altered after it was written: a checksum does not fit"
 
 
@@ -24,6 +33,8 @@ class ChecksumFile:
 
     If it matches, the rows need not be checked, which takes a few times as long. If it does not, as after a crash or
     for a copy from a backup, nothing is wrong yet: every row is checked.
+
+    A large catalogue has none, so that it opens at once: each row is checked when it is read.
     """
 
     catalogue: Path
@@ -50,6 +61,16 @@ class ChecksumFile:
                     f"it is missing or empty, but {beside.name} is left of it: put it back, or give another --state"
                 )
 
+    @property
+    def has_log(self) -> bool:
+        """Whether there are changes that are not in the catalogue's own file yet."""
+        return _filled(self.log)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the catalogue is so large that it is not looked through whenever it is opened."""
+        return sum(file.stat().st_size for file in (self.catalogue, self.log) if file.is_file()) > _SEALED
+
     def matches(self) -> bool:
         """Return whether the catalogue is exactly as it was closed."""
         if not _filled(self.catalogue) or _filled(self.log):
@@ -59,8 +80,10 @@ class ChecksumFile:
         return False
 
     def write(self) -> None:
-        """Write the checksum of a catalogue that was closed, unless another program has it open."""
-        if not _filled(self.log):
+        """Write the checksum of a catalogue that was closed, unless another program has it open, or it is large."""
+        if self.is_large:
+            self.file.unlink(missing_ok=True)
+        elif not _filled(self.log):
             write_text(self.file, self._line())
 
     def _line(self) -> str:
@@ -90,6 +113,7 @@ def check_whole(connection: sqlite3.Connection, rows: Rows = ROWS) -> None:
         ("forgotten", "path, checksum", path_checksum),
         ("codes", rows.code, rows.code_checksum),
         ("decisions", rows.decision, decision_checksum),
+        ("changes", rows.change, change_checksum),
     ]
     for table, columns, checksum_of in tables:
         for row in connection.execute(f"SELECT {columns} FROM {table}") if columns else ():

@@ -1,7 +1,7 @@
 """All images of a catalogue get the codes of another model; their ids, labels and all else stay."""
 
 from dmuh.catalogue.catalogue import Catalogue, code_row, worth_note
-from dmuh.catalogue.schema import image_checksum, write_note
+from dmuh.catalogue.schema import image_checksum, restart, write_note
 from dmuh.codes import Codes
 
 _MANY = 4096  # rows that are read together
@@ -18,6 +18,7 @@ def replace_codes(catalogue: Catalogue, codes: Codes, model: str) -> None:
     with catalogue.transaction() as connection:
         write_note(connection, "worth", worth_note(codes.worth))
         write_note(connection, "model", model)
+        restart(connection)
         for first in range(0, len(ids), _MANY):
             for row in catalogue.rows(ids[first : first + _MANY]):
                 if row.id not in place:

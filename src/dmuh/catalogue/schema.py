@@ -1,5 +1,6 @@
 """The tables of a catalogue, and the checksum of each row, by which an altered one is noticed."""
 
+import secrets
 import sqlite3
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from zlib import crc32
 
 from dmuh.errors import FormatError
 
-APPLICATION, VERSION = 0x646D7568, 4  # "dmuh" in ASCII, so that other programs' files are refused
+APPLICATION, VERSION = 0x646D7568, 5  # "dmuh" in ASCII, so that other programs' files are refused
 DECISIONS = """CREATE TABLE decisions (
   path BLOB NOT NULL,      -- of the image, whose id is another one when its file comes back
   added INTEGER NOT NULL,
@@ -17,6 +18,17 @@ DECISIONS = """CREATE TABLE decisions (
   checksum INTEGER NOT NULL,
   PRIMARY KEY (path, added)
 ) WITHOUT ROWID"""
+CHANGES = """CREATE TABLE changes (
+  n INTEGER PRIMARY KEY,   -- counts the changes of codes
+  id INTEGER NOT NULL,     -- whose code was added, removed or replaced
+  checksum INTEGER NOT NULL
+)"""
+INDEXES = {  # made last where many rows are written at once
+    "by_path": "CREATE INDEX by_path ON images (path, added)",
+    "by_added": "CREATE INDEX by_added ON images (path) WHERE added",
+    "by_uncertainty": "CREATE INDEX by_uncertainty ON images (uncertainty DESC, id)",
+    "by_contents": "CREATE INDEX by_contents ON codes (contents)",
+}
 SCHEMA = f"""
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE images (
@@ -29,8 +41,6 @@ CREATE TABLE images (
   uncertainty REAL,        -- share of its bits that is expected to turn over
   checksum INTEGER NOT NULL
 );
-CREATE INDEX by_path ON images (path, added);
-CREATE INDEX by_uncertainty ON images (uncertainty DESC, id);
 CREATE TABLE codes (
   id INTEGER PRIMARY KEY,
   code BLOB NOT NULL,
@@ -38,11 +48,11 @@ CREATE TABLE codes (
   contents INTEGER,        -- digest of what the network gave for the image, which only identical images share
   checksum INTEGER NOT NULL
 );
-CREATE INDEX by_contents ON codes (contents);
 CREATE TABLE labels (label TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (label, id)) WITHOUT ROWID;
 CREATE TABLE forgotten (path BLOB PRIMARY KEY, checksum INTEGER NOT NULL) WITHOUT ROWID;
 {DECISIONS};
-"""  # codes stand apart, because all of them are read at every start
+{CHANGES};
+"""  # codes stand apart, because all of them are read where an index is made
 
 
 def image_checksum(
@@ -75,10 +85,16 @@ def decision_checksum(path: bytes, added: int, kind: str, given: str, labels: st
     return crc32(path, crc32(f"{added:d}\0{kind}\0{given}\0{labels}\0".encode()))
 
 
+def change_checksum(n: int, id_: int) -> int:
+    """Return the checksum of a row of `changes`."""
+    return crc32(f"{n:d} {id_:d}".encode())
+
+
 class Rows(NamedTuple):
     """The columns of `images` and `codes`, each with its checksum last, and what computes it from the others.
 
-    The fifth column of an image has its labels. `decision` has the columns of `decisions`, if there is such a table.
+    The fifth column of an image has its labels. `decision` and `change` have the columns of `decisions` and `changes`,
+    if there are such tables.
     """
 
     image: str
@@ -86,18 +102,19 @@ class Rows(NamedTuple):
     code: str
     code_checksum: Callable[..., int]
     decision: str = ""
+    change: str = ""
 
 
 ROWS = Rows(
     "images.id, path, added, stamp, labels, metadata, uncertainty, images.checksum", image_checksum,
     "codes.id, code, levels, contents, codes.checksum", code_checksum,
-    "path, added, kind, given, labels, checksum",
+    "path, added, kind, given, labels, checksum", "n, id, checksum",
 )  # fmt: skip
 
 
-def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables, in the transaction that is open."""
-    for statement in SCHEMA.split(";\n"):
+def create_tables(connection: sqlite3.Connection, *, indexes: bool = True) -> None:
+    """Create the tables, in the transaction that is open; without `indexes` the caller makes those later."""
+    for statement in [*SCHEMA.split(";\n"), *(INDEXES.values() if indexes else ())]:
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -109,6 +126,19 @@ def check_tables(connection: sqlite3.Connection) -> None:
     create_tables(example)
     if _statements(connection) != _statements(example):
         raise FormatError("its tables are not those of a catalogue")
+
+
+def begin(connection: sqlite3.Connection, epoch: str | None = None) -> None:
+    """Write the notes of a file without images: no id was given, no code changed, no file is its index."""
+    write_note(connection, "last", "0")
+    restart(connection, epoch)
+
+
+def restart(connection: sqlite3.Connection, epoch: str | None = None) -> None:
+    """Have no index file that was written before be of this catalogue any more."""
+    connection.execute("DELETE FROM changes")
+    write_note(connection, "changed", "0")
+    write_note(connection, "epoch", epoch or secrets.token_hex(32))
 
 
 def write_note(connection: sqlite3.Connection, key: str, value: str) -> None:

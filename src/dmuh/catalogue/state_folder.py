@@ -5,14 +5,26 @@ import os
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 from dmuh.catalogue.catalogue import Catalogue
 from dmuh.catalogue.writer import is_added_name
-from dmuh.encoder import Hasher
 from dmuh.errors import ConfigError, DataError
 from dmuh.files import clear_torn
 
 log = logging.getLogger(__name__)
+
+
+class Model(Protocol):
+    """What makes codes: how long they are, and what tells it from other models."""
+
+    @property
+    def n_bits(self) -> int:
+        """Length of a code."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of its weights."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,7 @@ class StateFolder:
                     "folder outside of it, or one whose name begins with a dot"
                 )
 
-    def open(self, hasher: Hasher, *, of_any_model: bool = False) -> Catalogue:
+    def open(self, hasher: Model, *, of_any_model: bool = False) -> Catalogue:
         """Open the catalogue, which must hold codes of this model, and set files aside that it does not know.
 
         The caller must hold the lock. With `of_any_model` the codes may be of another one: the caller replaces

@@ -3,7 +3,7 @@
 Version 1 had no checksums. Versions 1 and 2 had a number per bit that was called its uncertainty and is no probability
 that the bit turns over; it is left out, and so is that of the image. Codes of then have no levels of sureness, and
 what copies of them in Milvus have is not enough for a soft search: a new copy is made. Version 3 had no decisions on
-labels; all else stays as it is.
+labels, and version 4 no count of changes; all else stays as it is.
 """
 
 import logging
@@ -13,10 +13,13 @@ from zlib import crc32
 from dmuh.catalogue.integrity import check_whole
 from dmuh.catalogue.schema import (
     APPLICATION,
+    CHANGES,
     DECISIONS,
+    INDEXES,
     ROWS,
     VERSION,
     Rows,
+    begin,
     check_structure,
     check_tables,
     code_checksum,
@@ -41,7 +44,7 @@ DROP INDEX by_uncertainty;
 DROP TABLE labels
 """
 _TAKE_OVER = """
-INSERT INTO about SELECT key, value, note_checksum(key, value) FROM old_about;
+INSERT OR REPLACE INTO about SELECT key, value, note_checksum(key, value) FROM old_about;
 INSERT INTO images SELECT id, path, added, stamp, labels, metadata, NULL,
   image_checksum(id, path, added, stamp, labels, metadata, NULL) FROM old_images ORDER BY id;
 INSERT INTO codes SELECT id, code, NULL, NULL, code_checksum(id, code, NULL, NULL) FROM old_codes ORDER BY id;
@@ -54,32 +57,40 @@ DROP TABLE old_forgotten
 """
 
 
+def is_older(connection: sqlite3.Connection) -> bool:
+    """Return whether a file is a catalogue of an older version; raise if it is another program's, or newer."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION or not 0 < version <= VERSION:
+        raise FormatError("it was not made by this version of dmuh")
+    return bool(version < VERSION)
+
+
 def prepare(connection: sqlite3.Connection) -> bool:
     """Create the tables of a new file, or check those of an old one; return whether it was converted.
 
     A transaction is open: a conversion happens whole or not at all.
     """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    old = bool(tables) and application == APPLICATION and version in (1, 2, 3)
-    if old and version == 3:
-        _add_decisions(connection)
-    elif old:
-        _convert(connection, version)
-    elif not tables:
+    if not tables:
         create_tables(connection)
-        write_note(connection, "last", "0")
-    elif (application, version) != (APPLICATION, VERSION):
-        raise FormatError("it was not made by this version of dmuh")
+        begin(connection)
+    old = is_older(connection)
+    if old:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        _convert(connection, version) if version < 3 else _extend(connection, version)
     check_tables(connection)
     return old
 
 
-def _add_decisions(connection: sqlite3.Connection) -> None:
-    """Convert a file of version 3, once all of it is found to be as it was written."""
-    check_whole(connection, ROWS._replace(decision=""))
-    connection.execute(DECISIONS)
+def _extend(connection: sqlite3.Connection, version: int) -> None:
+    """Convert a file of version 3 or 4, once all of it is found to be as it was written."""
+    check_whole(connection, ROWS._replace(change="", decision=ROWS.decision if version > 3 else ""))
+    (last,) = connection.execute("SELECT value FROM about WHERE key = 'last'").fetchone()
+    for statement in [*([DECISIONS] if version < 4 else []), CHANGES, INDEXES["by_added"]]:
+        connection.execute(statement)
+    begin(connection)
+    write_note(connection, "last", last)
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -100,6 +111,7 @@ def _convert(connection: sqlite3.Connection, version: int) -> None:
     for statement in _SET_ASIDE.split(";\n"):
         connection.execute(statement)
     create_tables(connection)
+    begin(connection)
     for statement in _TAKE_OVER.split(";\n"):
         connection.execute(statement)
     if version == 1:  # the last id that was given; version 2 has it among its notes

@@ -15,6 +15,7 @@ from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import RANKINGS, Ranking, pair_distances, shown
 
 if TYPE_CHECKING:
+    from dmuh.catalogue import Catalogue
     from dmuh.index import HammingIndex, MilvusIndex
 
 
@@ -77,21 +78,13 @@ class Stored:
     identical: Callable[[NDArray[np.int64]], dict[int, list[int]]]
 
     @classmethod
-    def in_file(cls, codes: Codes) -> "Stored":
+    def in_catalogue(cls, catalogue: "Catalogue") -> "Stored":
         """Return those of a collection, of which only what is asked for is read."""
 
-        def some(ids: list[int]) -> Codes:
-            found = codes[np.flatnonzero(np.isin(codes.ids, np.array(ids, np.int64)))]
-            return found[np.argsort(found.ids)]
-
         def identical(contents: NDArray[np.int64]) -> dict[int, list[int]]:
-            found: dict[int, list[int]] = {}
-            if codes.contents is not None:
-                for row in np.flatnonzero(np.isin(codes.contents, contents)).tolist():
-                    found.setdefault(int(codes.contents[row]), []).append(int(codes.ids[row]))
-            return found
+            return {content: catalogue.identical(content, most=None) for content in contents.tolist()}
 
-        return cls(codes.sure, some, identical)
+        return cls(catalogue.sure or 0, catalogue.some_codes, identical)
 
 
 def find(

@@ -100,11 +100,10 @@ def encode_to(
     replace: bool,
 ) -> "Codes":
     """Encode images or a data set into a collection folder; an index that is there is replaced only on demand."""
-    from dmuh.collection import Collection
+    from dmuh.collection import Collection, Source
 
     with needs_torch("encoding images"):
         from dmuh.encoder import Hasher
-        from dmuh.encoder.syncing import IndexSource
 
     refuse_to_replace(Collection(out), replace)
     data = load(images, source)
@@ -117,8 +116,7 @@ def encode_to(
         codes = hasher.encode(data.images, reading=reading, sure=sure_bits)
     if len(reading.bad):
         warn(reading.bad.summary())
-    Collection(out).write(codes, data, run, hasher.digest)
-    IndexSource.of(codes, stamps, images, source.given()).save(Collection(out))
+    Collection(out).write(codes, data, run, hasher.digest, source=Source.of(images, source.given()), files=stamps)
     return codes
 
 

@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
-from dmuh.cli.console import say, say_json, warn
-from dmuh.cli.encode import Replace, encode_to, load_by, reading_by
+from dmuh.cli.changing import add_images, bring_up_to_date, remove_images
+from dmuh.cli.console import say, say_json
+from dmuh.cli.encode import Replace, encode_to
 from dmuh.cli.handover import To, hand_over_to
 from dmuh.cli.hashes import HashOptions, index_table, is_table
 from dmuh.cli.milvus import fill_milvus
 from dmuh.cli.options import DatasetOptions, Engine, Json, Sure, Workers, flag, with_groups
-from dmuh.cli.search import load_model
 from dmuh.cli.stopping import stoppable
-from dmuh.errors import ConfigError, RunError
+from dmuh.errors import ConfigError
 
 
 @with_groups
@@ -39,6 +39,12 @@ def index(
         bool,
         flag("--sync", help="Instead: take up what was added, changed and removed since RUN, an index, was made."),
     ] = False,
+    add: Annotated[
+        bool, flag("--add", help="Instead: add IMAGES to RUN, an index, encoded by its model; --sync follows them too.")
+    ] = False,
+    remove: Annotated[
+        bool, flag("--remove", help="Instead: remove IMAGES, files and folders, from RUN, an index; the files stay.")
+    ] = False,
     engine: Engine = None,
     to: To = None,
     hashes: HashOptions = HashOptions(),  # noqa: B008
@@ -54,14 +60,27 @@ def index(
     dmuh index photos.index --sync
     """
     if to is not None:
-        if images or sure is not None or sync or engine or dataset.given() or hashes.given():
+        given = images or sure is not None or sync or add or remove or engine or dataset.given() or hashes.given()
+        if given:
             raise ConfigError("codes are handed over as they are: give them and --to, if need be --out and --replace")
         hand_over_to(source, to, out, replace, as_json)
         return
+    if sync + add + remove > 1:
+        raise ConfigError("give one of --sync, --add and --remove")
+    if (sync or add or remove) and (out or sure is not None or replace or engine or hashes.given()):
+        raise ConfigError("an index remembers how it was made: leave out --out, --sure, --replace and --index")
     if sync:
-        if images or out or sure is not None or replace or engine or dataset.given() or hashes.given():
+        if images or dataset.given():
             raise ConfigError("an index remembers how it was made: give it and --sync, with --workers if need be")
-        _bring_up_to_date(source, workers, as_json)
+        bring_up_to_date(source, workers, as_json)
+        return
+    if add or remove:
+        if not images:
+            raise ConfigError(f"say which images: dmuh index {source} IMAGES --{'add' if add else 'remove'}")
+        if add:
+            add_images(source, images, dataset, workers, as_json)
+        else:
+            remove_images(source, images, dataset, as_json)
         return
     from dmuh.collection import Collection
     from dmuh.shards import Shards
@@ -69,7 +88,10 @@ def index(
     replaced = out is not None and Collection(out).has_index
     if Collection(source).exists or Shards(source).exists:
         if images or out or sure is not None:
-            raise ConfigError(f"{source} holds codes, which are indexed in place: leave out images, --out and --sure")
+            more = "" if not images else f"; to add images: dmuh index {source} IMAGES --add"
+            raise ConfigError(
+                f"{source} holds codes, which are indexed in place: leave out images, --out and --sure{more}"
+            )
         if engine is None and not Collection(source).exists:
             Shards(source).merge()
         out = source
@@ -83,24 +105,3 @@ def index(
     result = {"index": str(out), "images": len(built), "n_bits": built.n_bits, "replaced": replaced}
     instead = ", in place of the index that was there" if replaced else ""
     say_json(result) if as_json else say(f"{len(built):,} images indexed{instead}: {out}")
-
-
-def _bring_up_to_date(folder: Path, workers: int | None, as_json: bool) -> None:
-    """Take up what was added to, changed in and removed from the images of an index."""
-    from dmuh.collection import Collection
-    from dmuh.encoder.syncing import IndexSource, sync_index
-
-    collection = Collection(folder)
-    source = IndexSource.load(collection)
-    data = load_by([Path(image) for image in source.images], source.options)
-    reading = reading_by(source.options.get("on_bad_image"), workers)
-    model, digest = collection.model()
-    if not model.exists():
-        raise RunError(f"{model}, the model of {folder}, does not exist: put it back, or make the index anew")
-    synced = sync_index(collection, load_model(folder, model, digest, None), data, reading)
-    if len(reading.bad):
-        warn(reading.bad.summary())
-    n_images = len(collection.load_codes())
-    result = {"index": str(folder), "images": n_images, **vars(synced)}
-    words = f"{synced.added:,} added, {synced.changed:,} changed, {synced.removed:,} removed"
-    say_json(result) if as_json else say(f"{n_images:,} images indexed, {words}: {folder}")

@@ -1,6 +1,6 @@
 """What `dmuh search` begins from: images, ids of images of the index, or codes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +12,9 @@ from dmuh.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from dmuh.cli.answers import Answers, Stored
-    from dmuh.collection import Collection
+    from dmuh.collection import Item
     from dmuh.encoder import Hasher
     from dmuh.images import Reading
-    from dmuh.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,15 @@ def of_images(hasher: "Hasher", images: list[Path], reading: "Reading") -> Queri
     return Queries(codes, [data.path(position) for position in codes.ids.tolist()])
 
 
-def of_ids(stored: "Stored", collection: "Collection | Shards", ids: list[int]) -> Queries:
-    """Return images of the index as queries, each once."""
+def of_ids(
+    stored: "Stored", items_of: "Callable[[list[int]], dict[int, Item]]", folder: Path, ids: list[int]
+) -> Queries:
+    """Return images of the index in a folder as queries, each once."""
     wanted = sorted(set(ids))
-    codes, items = stored.codes(wanted), collection.items(wanted)
+    codes, items = stored.codes(wanted), items_of(wanted)
     missing = sorted(set(wanted) - set(codes.ids.tolist()))
     if missing:
-        raise ConfigError(f"there is no image {missing[0]} in {collection.path}")
+        raise ConfigError(f"there is no image {missing[0]} in {folder}")
     return Queries(codes, [items[id_].path for id_ in wanted], wanted)
 
 

@@ -1,6 +1,8 @@
 """dmuh search."""
 
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -78,6 +80,8 @@ def search(
     from dmuh.cli.answers import Asked, Stored, find
     from dmuh.cli.queries import of_codes, of_ids, of_images
     from dmuh.collection import Collection
+    from dmuh.collection.folder import model_of, percentiles_of
+    from dmuh.collection.items import read_items
     from dmuh.shards import Shards
 
     if sum(map(bool, (images, ids, hexes))) != 1:
@@ -86,29 +90,32 @@ def search(
     asked = Asked(k, radius, cast("Ranking | None", ranking), at_least)
     if sheet and sheet.suffix.lower() != ".png":
         raise ConfigError(f"--sheet must be a .png file, got {sheet}")
-    with needs_torch("encoding query images"):
-        whole, shards = Collection(index_folder), Shards(index_folder)
+    whole, shards = Collection(index_folder), Shards(index_folder)
+    is_whole = whole.exists or not (engine and shards.exists)
+    with ExitStack() as opened, needs_torch("encoding query images"):
+        catalogue = opened.enter_context(whole.reading()) if is_whole else None
         if engine is None:
-            index: HammingIndex | MilvusIndex = whole.load_index()
-            stored = Stored.in_file(whole.load_codes(memory_map=True))
+            assert catalogue is not None, "without Milvus, shards are not searched"
+            index: HammingIndex | MilvusIndex = whole.index_of(catalogue)
+            stored = Stored.in_catalogue(catalogue)
         else:
             index = open_milvus(engine, index_folder)
             stored = Stored(index.sure, index.codes, index.identical)
-        collection = shards if shards.exists and not whole.exists else whole
-        hasher = load_model(index_folder, *collection.model(), model)
-    asked.check(hasher.calibration)
-    reading = reading_by(on_bad_image)
-    if ids:
-        queries = of_ids(stored, collection, ids)
-    else:
-        queries = of_codes(hexes, hasher.n_bits) if hexes else of_images(hasher, images or [], reading)
-    if len(reading.bad):
-        warn(reading.bad.summary())
-    more = replace(asked, k=k + bool(ids))  # an image of the index finds itself too, which is left out
-    found = find(index, stored, queries.codes, more, hasher.calibration)
-    answers = queries.without_themselves(found, k if radius is None else None)
-    items = collection.items(answer.id for one in answers for answer in one.found)
-    percentiles = whole.uncertainty_percentiles() if whole.exists else None
+        items_of = shards.items if catalogue is None else partial(read_items, catalogue, index_folder)
+        hasher = load_model(index_folder, *(shards.model() if catalogue is None else model_of(catalogue)), model)
+        asked.check(hasher.calibration)
+        reading = reading_by(on_bad_image)
+        if ids:
+            queries = of_ids(stored, items_of, index_folder, ids)
+        else:
+            queries = of_codes(hexes, hasher.n_bits) if hexes else of_images(hasher, images or [], reading)
+        if len(reading.bad):
+            warn(reading.bad.summary())
+        more = replace(asked, k=k + bool(ids))  # an image of the index finds itself too, which is left out
+        found = find(index, stored, queries.codes, more, hasher.calibration)
+        answers = queries.without_themselves(found, k if radius is None else None)
+        items = items_of({answer.id for one in answers for answer in one.found})
+        percentiles = None if catalogue is None else percentiles_of(catalogue)
     results = _results(queries, answers, items, percentiles)
     if sheet:
         _draw_sheet(results, sheet)

@@ -131,8 +131,11 @@ def _service(
     metrics: "ServiceMetrics",
 ) -> "Iterator[Service]":
     """Yield the service over a folder of images, or over an index, that is searched in memory or by an engine."""
-    from dmuh.catalogue import StateFolder, add_images, import_collection, remove_outdated
+    from dmuh.catalogue import StateFolder, remove_outdated
     from dmuh.collection import Collection
+    from dmuh.collection.paths import elsewhere
+    from dmuh.collection.serving import serve_collection
+    from dmuh.encoder.adding import add_images
     from dmuh.files import locked
     from dmuh.images import Reading, check_folder
     from dmuh.server.milvus_mirror import MilvusMirror
@@ -146,11 +149,11 @@ def _service(
         folder.check_apart(images)
 
     def busy() -> None:
-        raise RunError(f"another process serves {folder.path}")
+        raise RunError(f"another process serves {folder.path}, or changes it by dmuh index")
 
     with locked(folder.lock, busy), folder.open(hasher) as catalogue:
         if index is not None:
-            root = import_collection(catalogue, Collection(index), hasher, sure)
+            root = serve_collection(catalogue, Collection(index), hasher, sure)
         else:
             root, reading = cast(Path, images), Reading(on_bad_image="skip", progress=console.counting_bar)
             add_images(catalogue, root, remove_outdated(catalogue, root), hasher, reading, sure)
@@ -159,7 +162,8 @@ def _service(
         with ExitStack() as opened:
             whole = None if engine is None else opened.enter_context(closing(MilvusMirror(engine, catalogue)))
             service = Service(
-                hasher, catalogue, root, folder.added, most_pixels=limits.pixels, metrics=metrics, whole=whole
-            )
+                hasher, catalogue, root, folder.added, most_pixels=limits.pixels, metrics=metrics, whole=whole,
+                elsewhere=elsewhere(catalogue),
+            )  # fmt: skip
             opened.enter_context(closing(service))
             yield service

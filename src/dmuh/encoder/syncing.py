@@ -1,76 +1,29 @@
 """An index that follows its images: what was added, changed and removed since is taken up, and nothing else is encoded.
 
-`dmuh index` writes source.safetensors beside the codes: where the images came from, and size and time of change of each
-file. Images that stay keep their id; those that are new or were changed get one that no image had before.
+The catalogue of an index has where its images came from, and of each a number that changes with its file. Images that
+stay keep their id; those that are new or were changed get one that no image had before. Images are encoded in parts,
+each of which is on the disk before the next: whoever is killed has lost one part, and the same command goes on.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmuh.catalogue import Catalogue
+from dmuh.catalogue.paths import displayed
 from dmuh.codes import Codes
-from dmuh.collection import Collection, items_of
+from dmuh.collection import Collection, Source, items_of
+from dmuh.collection.folder import sources_of
+from dmuh.collection.items import entry_of, stamps_of
+from dmuh.collection.paths import Places, note_elsewhere
 from dmuh.datasets import Dataset
+from dmuh.encoder.adding import PART
 from dmuh.encoder.hasher import Hasher
 from dmuh.errors import DataError
-from dmuh.files import load_arrays, save_arrays
 from dmuh.images import Reading
-
-_KIND, _VERSION = "dmuh source of an index", 1
-
-
-@dataclass(frozen=True)
-class IndexSource:
-    """Where the images of an index came from.
-
-    images   the files and folders that were named, from the root on
-    options  how they were read, by the names of settings
-    files    int64 (n, 3) id, size and time of change of each image's file
-    earlier  what told the codes of this index from others before it was brought up to date, the latest last
-    next_id  the smallest id that no image had before
-    """
-
-    images: Sequence[str]
-    options: Mapping[str, Any]
-    files: NDArray[np.int64]
-    earlier: Sequence[str] = ()
-    next_id: int = 0
-
-    @classmethod
-    def of(
-        cls, codes: Codes, stamps: NDArray[np.int64], images: Sequence[Path], options: Mapping[str, Any]
-    ) -> "IndexSource":
-        """Return the source of fresh codes, whose ids are positions of images with these stamps (N, 2)."""
-        files = np.column_stack([codes.ids, stamps[codes.ids]])
-        return cls([str(path.absolute()) for path in images], options, files, next_id=len(stamps))
-
-    def save(self, collection: Collection) -> None:
-        """Write it beside the codes."""
-        about = {
-            "codes": collection.codes_digest(),
-            "images": list(self.images),
-            "options": dict(self.options),
-            "earlier": list(self.earlier),
-            "next_id": self.next_id,
-        }
-        save_arrays(collection.source_file, _KIND, _VERSION, {"files": self.files}, about)
-
-    @classmethod
-    def load(cls, collection: Collection) -> "IndexSource":
-        """Read it; an index without one, or with that of another, is refused."""
-        codes = collection.codes_digest()
-        known = load_arrays(collection.source_file, _KIND, _VERSION) if collection.source_file.is_file() else None
-        if known is None or known.metadata["codes"] != codes:
-            raise DataError(
-                f"{collection.path} does not say when its images were changed, as indexes of shards and of earlier "
-                "versions: make it anew by dmuh index RUN IMAGES --out INDEX --replace"
-            )
-        about = known.metadata
-        return cls(about["images"], about["options"], known.arrays["files"], about["earlier"], about["next_id"])
 
 
 @dataclass(frozen=True)
@@ -81,40 +34,141 @@ class Synced:
     changed: int
     removed: int
 
-    def __bool__(self) -> bool:
-        return bool(self.added or self.changed or self.removed)
+
+@dataclass(frozen=True)
+class _Found:
+    """An image that a data set has: where, and its path and stamp as a catalogue has them."""
+
+    data: Dataset
+    position: int
+    path: str
+    stamp: int | None
 
 
-def sync_index(collection: Collection, hasher: Hasher, data: Dataset, reading: Reading) -> Synced:
-    """Bring an index up to date with the images that it was made of, as `data` has them now."""
-    source, before = IndexSource.load(collection), collection.load_codes()
-    items = collection.items()
-    stamps = data.stamps()
-    known = {id_: (size, time) for id_, size, time in source.files.tolist()}
-    ids = {item.path: id_ for id_, item in items.items()}
-    stays: dict[int, int] = {}  # id: position
-    fresh: list[int] = []
-    for position in range(len(data)):
-        id_ = ids.get(data.whole_path(position))
-        if id_ is not None and known.get(id_) == tuple(stamps[position].tolist()):
-            stays[id_] = position
-        else:
-            fresh.append(position)
-    kept = before[np.isin(before.ids, list(stays))]
-    codes = hasher.encode(data.take(np.array(fresh, np.int64)), reading=reading, sure=before.sure)
-    positions = [fresh[row] for row in codes.ids.tolist()]
-    codes = codes.with_ids(np.arange(source.next_id, source.next_id + len(codes)))
-    old = [stays[id_] for id_ in kept.ids.tolist()]
-    unsure = {id_: items[id_].uncertainty for id_ in kept.ids.tolist()}
-    listed = [replace(item, uncertainty=unsure[item.id]) for item in items_of(kept, data, old)]
-    listed += items_of(codes, data, positions)
-    new_paths = {data.whole_path(position) for position in positions}
-    changed = len(new_paths & ids.keys())
-    synced = Synced(len(positions) - changed, changed, len(items) - len(kept) - changed)
-    files = np.column_stack([np.concatenate([kept.ids, codes.ids]), stamps[[*old, *positions]]])
-    if synced or listed != list(items.values()):
-        earlier = [*source.earlier, collection.codes_digest()]
-        collection.write_items(Codes.concatenated([kept.stored(), codes.stored()]), listed, *collection.model())
-        collection.build_index()
-        replace(source, files=files, earlier=earlier, next_id=source.next_id + len(codes)).save(collection)
-    return synced
+def sources_to_follow(collection: Collection) -> list[Source]:
+    """Return where the images of an index came from; one that does not know it is refused."""
+    sources = collection.sources()
+    if not sources:
+        raise DataError(
+            f"{collection.path} does not say when its images were changed, as indexes of shards and of earlier "
+            "versions: make it anew by dmuh index RUN IMAGES --out INDEX --replace"
+        )
+    return sources
+
+
+def sync_index(collection: Collection, hasher: Hasher, data: Sequence[Dataset], reading: Reading) -> Synced:
+    """Bring an index up to date with the images that it was made of, as `data` has them now, one for each source."""
+    with collection.changing() as catalogue:
+        found = _found(data, Places.of(catalogue, collection.path))
+        forgotten, known = catalogue.forgotten(), catalogue.files()
+        present = {path: image for path, image in found.items() if path not in forgotten}
+        # an image without a stamp was not found by looking for files, unless none was
+        follows = catalogue.about("root") or ""
+        gone = [
+            id_ for path, (id_, stamp) in known.items() if path not in present and (stamp is not None or not follows)
+        ]
+        added, changed, lost = _take_up(catalogue, collection, present, known, hasher, reading, [])
+        with catalogue.transaction():
+            for id_ in gone:
+                catalogue.remove(id_, forget=False)
+        return Synced(added, changed, len(gone) + lost)
+
+
+def add_to_index(collection: Collection, hasher: Hasher, data: Dataset, source: Source, reading: Reading) -> Synced:
+    """Add images to an index, from a source that it follows from then on; those that it has already stay."""
+    with collection.changing() as catalogue:
+        found = _found([data], Places.of(catalogue, collection.path))
+        sources = sources_of(catalogue)
+        new = sources if source in sources else [*sources, source]
+        return Synced(*_take_up(catalogue, collection, found, catalogue.files(), hasher, reading, new))
+
+
+def _found(data: Sequence[Dataset], places: Places) -> dict[str, _Found]:
+    """Return the images of all data sets by path; of those that several have, the first."""
+    found: dict[str, _Found] = {}
+    for part in data:
+        for position, stamp in enumerate(stamps_of(part.stamps())):
+            path = places.stored(part.whole_path(position))
+            found.setdefault(path, _Found(part, position, path, stamp))
+    return found
+
+
+def _take_up(
+    catalogue: Catalogue,
+    collection: Collection,
+    found: dict[str, _Found],
+    known: dict[str, tuple[int, int | None]],
+    hasher: Hasher,
+    reading: Reading,
+    sources: list[Source],
+) -> tuple[int, int, int]:
+    """Encode what is new or was changed, and describe the others anew where that changed.
+
+    Where images came from is noted with the first of them. Returns how many are new, were changed, and cannot be read
+    any more.
+    """
+    stay = {path for path, image in found.items() if path in known and known[path][1] == image.stamp}
+    fresh = iter([image for path, image in found.items() if path not in stay])
+    _describe(catalogue, {known[path][0]: found[path] for path in stay})
+    added = changed = lost = 0
+    sure = catalogue.sure or 0
+    n_fresh = len(found) - len(stay)
+    with reading.under_one_bar("encoding", n_fresh) as part_reading:
+        while True:
+            part = list(islice(fresh, PART))
+            encoded = [_encode(hasher, images, part_reading, sure) for images in _by_data(part)]
+            readable = [image for images, _ in encoded for image in images]
+            with catalogue.transaction():
+                if sources:
+                    catalogue.note(sources=json.dumps([vars(source) for source in sources]))
+                before = {image.path for image in part if image.path in known}
+                for path in before:
+                    catalogue.remove(known[path][0], forget=False)
+                for images, codes in encoded:
+                    _add(catalogue, collection, images, codes)
+                catalogue.remember(image.path for image in readable)
+            again = sum(image.path in before for image in readable)
+            added, changed, lost = added + len(readable) - again, changed + again, lost + len(before) - again
+            if len(part) < PART:
+                return added, changed, lost
+
+
+def _by_data(part: Sequence[_Found]) -> list[list[_Found]]:
+    """Return the images in lists of one data set each."""
+    lists: dict[int, list[_Found]] = {}
+    for image in part:
+        lists.setdefault(id(image.data), []).append(image)
+    return list(lists.values())
+
+
+def _encode(hasher: Hasher, images: list[_Found], reading: Reading, sure: int) -> tuple[list[_Found], Codes]:
+    """Return those of the images that can be read, and their codes."""
+    positions = np.array([image.position for image in images], np.int64)
+    codes = hasher.encode(images[0].data.take(positions), reading=reading, sure=sure)
+    return [images[row] for row in codes.ids.tolist()], codes
+
+
+def _add(catalogue: Catalogue, collection: Collection, images: list[_Found], codes: Codes) -> None:
+    if not images:
+        return
+    places = Places.of(catalogue, collection.path)
+    items = items_of(codes, images[0].data, [image.position for image in images])
+    entries = [entry_of(item, places, image.stamp) for item, image in zip(items, images, strict=True)]
+    note_elsewhere(catalogue, (entry.path for entry in entries))
+    catalogue.add(entries, codes.stored())
+
+
+def _describe(catalogue: Catalogue, images: dict[int, _Found]) -> None:
+    """Give images that stay the labels and metadata that they have now, where these changed."""
+    new: dict[int, tuple[list[str], dict[str, str]]] = {}
+    for row in catalogue.images(images):
+        image = images[row.id]
+        labels = [displayed(label) for label in image.data.label_names(image.position)]
+        metadata = {
+            displayed(column): displayed(values[image.position]) for column, values in image.data.metadata.items()
+        }
+        if (labels, metadata) != (json.loads(row.labels), json.loads(row.metadata)):
+            new[row.id] = labels, metadata
+    with catalogue.transaction():
+        for id_, (labels, metadata) in new.items():
+            catalogue.describe(id_, labels, metadata)

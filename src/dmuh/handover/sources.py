@@ -84,14 +84,14 @@ def index_again(source: Path, collection: Collection) -> None:
 
 def _of_collection(collection: Collection) -> CodeSource:
     model, digest = collection.model()
-    codes = collection.load_codes(memory_map=True)
+    codes = collection.load_codes()
     return _of_codes(collection.path, codes, str(model), digest, collection.items)
 
 
 def _of_codes(
     path: Path, codes: Codes, model: str, digest: str, items: Callable[[list[int]], dict[int, Item]]
 ) -> CodeSource:
-    """Return codes that are memory-mapped, whose items are given by their ids."""
+    """Return codes whose items are given by their ids."""
 
     def some() -> Iterator[Codes]:
         return (codes[first : first + _TOGETHER] for first in range(0, len(codes), _TOGETHER))

@@ -30,8 +30,9 @@ class HashModel(Hasher):
     @classmethod
     def of(cls, collection: Collection) -> "HashModel | None":
         """Return the stand-in for a collection's model; None if it has one."""
-        name = hash_name(collection.model()[1])
-        return None if name is None else cls(name, collection.load_codes(memory_map=True).n_bits)
+        with collection.reading() as catalogue:
+            name = hash_name(catalogue.about("model") or "")
+            return None if name is None else cls(name, catalogue.n_bits)
 
     @property
     def refusal(self) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmuh.catalogue import Catalogue, Row
+from dmuh.catalogue import Catalogue, Row, kept_index
 from dmuh.catalogue.paths import named
 from dmuh.codes import Codes
 from dmuh.encoder.calibration import Curve
@@ -104,7 +104,7 @@ class Searcher:
         self._catalogue = catalogue
         self._stored, self._writer = StoredCodes(catalogue.n_bits, worth), CodeWriter(catalogue.n_bits, worth)
         self._match = match or {}
-        self._whole: Searchable = HammingIndex().add(catalogue.codes()) if whole is None else whole
+        self._whole: Searchable = kept_index(catalogue, catalogue.index_file) if whole is None else whole
         self._by_label: OrderedDict[str, Searchable] = OrderedDict()
         self._fragments: OrderedDict[int, Known] = OrderedDict()  # a row never changes, and no id returns
         KERNELS.prepare()  # numpy answers until they are compiled

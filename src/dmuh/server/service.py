@@ -42,6 +42,7 @@ class Service:
     """A catalogue that is searched and changed, the model that made its codes, and the files of its images.
 
     `features` gives the features of its folder, by which near duplicates and wrong labels are told, where there are.
+    Files lie below `root`, some of an index in the folders `elsewhere`, those that came through a service in `added`.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Service:
         whole: Searchable | None = None,
         by_class: ClassCodes | None = None,
         features: Callable[[], FolderFeatures] | None = None,
+        elsewhere: Sequence[Path] = (),
     ) -> None:
         self._model = hasher.about
         self._no_uploads = hasher.refusal if isinstance(hasher, HashModel) else None
@@ -63,7 +65,7 @@ class Service:
         self._match = hasher.calibration.match_by_ranking(self._sure)
         self._catalogue = catalogue
         self._decoders = Decoders(hasher.preprocess, most_pixels)
-        self._files = ImageFiles(root, added, self._decoders)
+        self._files = ImageFiles(root, added, self._decoders, elsewhere)
         self._summary: dict[str, Any] | None = None
         self._changes = 0
         self._map = CollectionMap(catalogue)

@@ -22,6 +22,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 
 from dmuh.codes import Codes
 from dmuh.collection import Collection, Item
+from dmuh.collection.paths import common_root
 from dmuh.documents import digest_of, file_digest, read_document, write_document
 from dmuh.errors import DataError, FormatError, RunError
 from dmuh.files import clear_torn
@@ -37,6 +39,7 @@ from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.shards.sources.parquet import arrow
 
 _KIND, _SHARD_KIND = "dmuh shards", "dmuh shard"
+_TOGETHER = 65_536  # rows that are in memory while shards are merged
 
 
 @dataclass(frozen=True)
@@ -135,15 +138,25 @@ class Shards:
 
     def contents(self) -> Iterator["ShardContent"]:
         """Yield the content of each shard; all of them must be there."""
-        manifest, missing = self.manifest(), self.missing()
+        manifest = self.manifest()
+        for shard in self._whole(manifest):
+            yield _content(_read(self.file(shard, manifest.shards), self._info(shard, manifest)), manifest)
+
+    def _checked_parts(self, columns: list[str] | None = None) -> Iterator[Any]:
+        """Yield all rows of all shards, some at a time, or some columns of them; each file is checked before."""
+        manifest = self.manifest()
+        for shard in self._whole(manifest):
+            yield from _read_parts(self.file(shard, manifest.shards), self._info(shard, manifest), columns)
+
+    def _whole(self, manifest: Manifest) -> range:
+        """Return the numbers of all shards, all of which must be there."""
+        missing = self.missing()
         if missing:
             raise DataError(
                 f"{self.path} misses {len(missing)} of {manifest.shards} shards, the first is {missing[0] + 1}: "
                 "run the same dmuh encode again"
             )
-        for shard in range(manifest.shards):
-            file = self.file(shard, manifest.shards)
-            yield _content(_read(file, self._info(shard, manifest)), manifest)
+        return range(manifest.shards)
 
     def finish(self, shard: int, manifest: Manifest, first: int, last: int) -> None:
         """Write the checksum of a shard whose file is written, and its range of ids: from then on it counts."""
@@ -174,14 +187,17 @@ class Shards:
                 index.add(part.codes[~np.isin(part.codes.ids, index.ids)])
             progress(len(part.codes))
 
-    def merge(self) -> Codes:
-        """Make a collection of all shards in the same folder; return its codes, in the order of the images."""
-        manifest, parts = self.manifest(), list(self.contents())
-        codes = Codes.concatenated([part.codes for part in parts])
+    def merge(self) -> Collection:
+        """Make a collection of all shards in the same folder and return it; some rows at a time are in memory."""
+        manifest = self.manifest()
+        root = common_root(path for part in self._checked_parts(["path"]) for path in _paths(part))
         clear_torn(self.path, "shard-")
-        items = [item for part in parts for item in part.items()]
-        Collection(self.path).write_items(codes, items, Path(manifest.model), manifest.model_digest)
-        return codes
+        parts = chain([_nothing(manifest)], (_content(part, manifest) for part in self._checked_parts()))
+        made = Collection(self.path)
+        made.write_parts(
+            ((part.codes, part.items()) for part in parts), root, Path(manifest.model), manifest.model_digest
+        )
+        return made
 
     def model(self) -> tuple[Path, str]:
         """Return the run folder that made the codes, and the digest of its weights."""
@@ -228,8 +244,31 @@ def _read(file: Path, info: ShardInfo, filters: Any = None) -> Any:
     pa, parquet = arrow()
     content = file.read_bytes()
     if hashlib.sha256(content).hexdigest() != info.sha256:
-        raise FormatError(f"{file} was altered or cut short: remove it and its .json, and run dmuh encode again")
+        raise _altered(file)
     return parquet.read_table(pa.BufferReader(content), filters=filters)
+
+
+def _read_parts(file: Path, info: ShardInfo, columns: list[str] | None) -> Iterator[Any]:
+    """Yield the rows of a shard, some at a time, or some columns of them, after a check of its checksum."""
+    pa, parquet = arrow()
+    with file.open("rb") as opened:
+        if hashlib.file_digest(opened, "sha256").hexdigest() != info.sha256:
+            raise _altered(file)
+        opened.seek(0)  # what is read is what was checked, though the name may be of another file by now
+        for batch in parquet.ParquetFile(opened).iter_batches(_TOGETHER, columns=columns):
+            yield pa.Table.from_batches([batch])
+
+
+def _altered(file: Path) -> FormatError:
+    return FormatError(f"{file} was altered or cut short: remove it and its .json, and run dmuh encode again")
+
+
+def _nothing(manifest: Manifest) -> ShardContent:
+    """Return the content of a shard without images."""
+    width, sure = -(-manifest.n_bits // 8), manifest.sure
+    levels = np.empty((0, sure, width), np.uint8) if sure else None
+    worth = np.array(manifest.worth, np.float32) if sure else None
+    return ShardContent(Codes(np.empty((0, width), np.uint8), manifest.n_bits, levels=levels, worth=worth), [], [], [])
 
 
 def _content(table: Any, manifest: Manifest) -> ShardContent:
@@ -244,8 +283,12 @@ def _content(table: Any, manifest: Manifest) -> ShardContent:
         worth=np.array(manifest.worth, np.float32) if sure else None,
         contents=None if is_old else table["contents"].to_numpy().astype(np.int64),
     )
-    paths, unsure = table["path"].to_pylist(), [None] * n if is_old else table["uncertainty"].to_pylist()
-    return ShardContent(codes, [os.fsdecode(path) for path in paths], table["labels"].to_pylist(), unsure)
+    unsure = [None] * n if is_old else table["uncertainty"].to_pylist()
+    return ShardContent(codes, _paths(table), table["labels"].to_pylist(), unsure)
+
+
+def _paths(table: Any) -> list[str]:
+    return [os.fsdecode(path) for path in table["path"].to_pylist()]
 
 
 def _packed(column: Any) -> NDArray[np.uint8]:

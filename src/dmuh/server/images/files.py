@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -71,10 +72,11 @@ class ImageFile:
 
 
 class ImageFiles:
-    """The image files of a service: those of its collection below `root`, and those that were added."""
+    """The image files of a service: those of its collection below `root` or `elsewhere`, and those that were added."""
 
-    def __init__(self, root: Path, added: Path, decoders: Decoders) -> None:
+    def __init__(self, root: Path, added: Path, decoders: Decoders, elsewhere: Sequence[Path] = ()) -> None:
         self._folders = (root.resolve(), added.resolve())
+        self._elsewhere = [folder.resolve() for folder in elsewhere]
         self._decoders = decoders
         self._thumbnails: OrderedDict[tuple[int, str], bytes] = OrderedDict()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="dmuh-file")
@@ -116,7 +118,8 @@ class ImageFiles:
         folder = self._folders[row.added]
         try:
             file = (folder / os.fsdecode(row.path)).resolve()
-            if not file.is_relative_to(folder):
+            allowed = [folder] if row.added else [folder, *self._elsewhere]
+            if not any(file.is_relative_to(one) for one in allowed):
                 raise RequestError(404, "the file of this image is not in its collection any more")
             opened = ImageFile(file, self._pool)
         except (OSError, RuntimeError, ValueError) as error:  # loops of links, and names with a zero byte
