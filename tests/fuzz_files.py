@@ -30,12 +30,12 @@ from dmuh.bench.cells import run_cell, summary_of
 from dmuh.bench.results import write_results
 from dmuh.catalogue import Catalogue, Decision, Entry
 from dmuh.codes import Codes
-from dmuh.collection import Collection
+from dmuh.collection import Collection, Item, Source
 from dmuh.datasets import Dataset, one_hot
 from dmuh.encoder import Hasher, export_run
 from dmuh.encoder.onnx_export import FrozenPart, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
-from dmuh.encoder.syncing import IndexSource
+from dmuh.encoder.syncing import sources_to_follow
 from dmuh.errors import DmuhError
 from dmuh.features import FeatureNetwork, folder_features
 from dmuh.images import ImageReader, Reading
@@ -48,6 +48,7 @@ from dmuh.shards.sources import DatasetSource
 from dmuh.trainer import train
 from dmuh.trainer.activation_cache import ActivationCache
 from dmuh.trainer.evaluation import evaluate_run
+from earlier import write_earlier
 from graded import graded_codes
 from sharded import begun, noisy_images, projecting_hasher
 from tiny import noise, noise_set, tiny
@@ -117,26 +118,68 @@ def cases_of_collections(root: Path) -> Iterator[Case]:
     """The folder of an index."""
     for seed, name in enumerate(("one", "two")):
         data = Dataset("images", [root / f"{n}.png" for n in range(200)], np.ones((200, 1), np.uint8), ("label",))
-        Collection(root / name).write(codes_of(seed), data, root / "model", "d1e5")
-        Collection(root / name).build_index()
-        stamps = np.random.default_rng(seed).integers(0, 2**40, (200, 2))
-        IndexSource.of(codes_of(seed), stamps, [root], {"dataset": "folder"}).save(Collection(root / name))
+        files = np.random.default_rng(seed).integers(0, 2**40, (200, 2))
+        made, source = Collection(root / name), Source([str(root)], {"dataset": "folder"})
+        made.write(codes_of(seed), data, root / "model", f"d1e{seed}", source=source, files=files)
+        made.build_index()
+        made.add(codes_of(seed + 2)[:5], [Item(0, str(root / f"new {n}.png"), ["new"], 0.25) for n in range(5)])
+        made.remove([seed + 9])
     own = Collection(root / "one")
 
+    def checked() -> None:
+        if own.model()[1] != "d1e0":  # as a search does
+            raise DmuhError("another model's")
+
     def searched() -> Any:
+        checked()
         found = own.load_index().search(codes_of(0), 5)
         items = own.items(found.ids[::7].ravel().tolist())  # of a few, as a search reads them
         return [found.ids.tolist(), {id_: vars(item) for id_, item in items.items()}]
 
     def read() -> Any:
+        checked()
         items = {id_: vars(item) for id_, item in own.items().items()}
-        source = IndexSource.load(own)
-        about = [source.files.tolist(), source.images, source.options, source.earlier, source.next_id]
+        with own.reading() as catalogue:
+            stamps = catalogue.files()
+        about = [stamps, [vars(source) for source in own.sources()], own.codes_digest()]
         return [searched(), plain(own.load_codes()), str(own.model()), items, own.uncertainty_percentiles(), about]
 
     for file in sorted(own.path.iterdir()):
-        yield Case(f"index folder: {file.name}", file, root / "two" / file.name, read)
-        yield Case(f"index folder, searched: {file.name}", file, root / "two" / file.name, searched)
+        if file.stat().st_size:  # not the lock
+            yield Case(f"index folder: {file.name}", file, root / "two" / file.name, read)
+            yield Case(f"index folder, searched: {file.name}", file, root / "two" / file.name, searched)
+
+
+def cases_of_earlier_collections(root: Path) -> Iterator[Case]:
+    """The folder of an index as earlier versions wrote it, which is converted when it is opened."""
+    for seed, name in enumerate(("one", "two")):
+        codes = codes_of(seed)
+        unsure = codes.image_uncertainty.tolist()
+        items = [
+            Item(id_, str(root / f"{id_}.png"), [f"label {id_ % 3}"], unsure[row])
+            for row, id_ in enumerate(codes.ids.tolist())
+        ]
+        files = np.column_stack([codes.ids, np.random.default_rng(seed).integers(1, 2**40, (len(codes), 2))])
+        source = {"images": [str(root)], "options": {}}
+        write_earlier(root / name, codes, items, root / "model", f"d1e{seed}", source=source, files=files)
+    folder = root / "one"
+
+    def ask() -> Any:
+        own = Collection(Path(shutil.copytree(folder, root / "opened")))
+        try:
+            if own.model()[1] != "d1e0":
+                raise DmuhError("another model's")
+            items = {id_: vars(item) for id_, item in own.items().items()}
+            found = own.load_index().search(codes_of(0), 5)
+            with own.reading() as catalogue:
+                stamps = catalogue.files()
+            sources = [vars(source) for source in sources_to_follow(own)]
+            return [plain(own.load_codes()), items, found.ids.tolist(), stamps, sources]
+        finally:
+            shutil.rmtree(root / "opened")
+
+    for file in sorted(folder.iterdir()):
+        yield Case(f"earlier index folder: {file.name}", file, root / "two" / file.name, ask)
 
 
 def cases_of_shards(root: Path) -> Iterator[Case]:
@@ -333,8 +376,8 @@ def cases_of_catalogues(root: Path) -> Iterator[Case]:
 
 
 KINDS = (
-    cases_of_codes, cases_of_collections, cases_of_shards, cases_of_runs, cases_of_features, cases_of_folders,
-    cases_of_benches, cases_of_catalogues,
+    cases_of_codes, cases_of_collections, cases_of_earlier_collections, cases_of_shards, cases_of_runs,
+    cases_of_features, cases_of_folders, cases_of_benches, cases_of_catalogues,
 )  # fmt: skip
 
 

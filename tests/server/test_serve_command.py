@@ -134,7 +134,7 @@ def test_other_machines_do_not_reach_it(server):
 def test_a_second_service_over_the_same_state_is_refused(model, photos, tmp_path):
     with Server(model, "--images", photos, "--state", tmp_path / "state"):
         sentence = refused("serve", model, "--images", photos, "--state", tmp_path / "state", "--port", 0)
-    assert sentence == f"dmuh: another process serves {tmp_path / 'state'}"
+    assert sentence == f"dmuh: another process serves {tmp_path / 'state'}, or changes it by dmuh index"
 
 
 def receive(connection: socket.socket) -> bytes:

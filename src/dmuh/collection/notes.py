@@ -24,7 +24,7 @@ def kind_of(file: Path) -> str | None:
         address = f"{file.absolute().as_uri()}?immutable=1"
         with closing(sqlite3.connect(address, uri=True)) as connection:
             row = connection.execute("SELECT value FROM about WHERE key = 'source'").fetchone()
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):  # the latter from SQLite's error, which quotes the file
         return INDEX
     return None if row is None else str(row[0])
 
