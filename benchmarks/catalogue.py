@@ -10,16 +10,15 @@ that a service made of it at its first start, and the reading of all rows at eve
 """
 
 import json
+import logging
 import os
-import resource
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from measuring import memory_status, random_codes, report, table
@@ -33,7 +32,6 @@ from dmuh.encoder import export_run
 N_BITS, PART, ROOT = 64, 65_536, "/data/photos"
 SEARCH = "from dmuh.cli import main; main()"
 IMPORTS = "import dmuh.cli.search, dmuh.cli.answers, dmuh.collection, dmuh.encoder, dmuh.datasets, dmuh.shards"
-MEASURED = "\nimport resource, sys; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
 
 
 def made_up(n: int, first: int, rng: np.random.Generator) -> tuple[Codes, list[Item]]:
@@ -56,41 +54,43 @@ def parts(n: int, seed: int = 0) -> Iterator[tuple[Codes, list[Item]]]:
         yield made_up(min(PART, n - first), first, rng)
 
 
-def timed(work: Callable[[], Any], repeat: int = 1) -> tuple[float, float]:
-    """Return the shortest of a few times of the work, by the clock and of this process on cores."""
-    best = best_cpu = float("inf")
+class Took(NamedTuple):
+    """How long something took: by the clock, and on a core."""
+
+    clock: float
+    core: float
+
+    def __str__(self) -> str:
+        return f"{self.clock:.3g} s ({self.core:.3g} s on a core)"
+
+
+def timed(work: Callable[[], Any], repeat: int = 1) -> Took:
+    """Return the shortest of a few times of the work."""
+    best = Took(float("inf"), float("inf"))
     for _ in range(repeat):
-        began, cpu = time.perf_counter(), time.process_time()
+        began, core = time.perf_counter(), time.process_time()
         work()
-        best, best_cpu = min(best, time.perf_counter() - began), min(best_cpu, time.process_time() - cpu)
-    return best, best_cpu
+        took = Took(time.perf_counter() - began, time.process_time() - core)
+        best = Took(*map(min, best, took))
+    return best
 
 
-def in_child(program: str, *arguments: object, folder: Path, kernels: Path) -> tuple[float, float, float]:
-    """Run a program in a new process; return its seconds, those on a core, and the megabytes that it took."""
+def in_child(program: str, *arguments: object, folder: Path, kernels: Path) -> tuple[Took, float]:
+    """Run a program in a new process; return its time, and the megabytes that it took."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(kernels)}
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     process = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL)
-    _, code, used = os.wait4(process.pid, 0)
-    process.returncode = code
-    elapsed = time.perf_counter() - began
-    assert code == 0, f"{arguments} ended with {code}"
-    del before
-    return elapsed, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-
-
-def best_of(runs: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """Return the shortest times and the largest memory of some runs."""
-    return min(run[0] for run in runs), min(run[1] for run in runs), max(run[2] for run in runs)
+    _, process.returncode, used = os.wait4(process.pid, 0)
+    assert process.returncode == 0, f"{arguments} failed"
+    return Took(time.perf_counter() - began, used.ru_utime + used.ru_stime), used.ru_maxrss / 1024
 
 
 class EarlierLayout:
     """What an index was before: codes in arrays, a line of JSON per image, where each line begins, and no catalogue."""
 
     def __init__(self, folder: Path) -> None:
-        self.codes, self.items, self.index = folder / "codes.safetensors", folder / "items.jsonl", folder / "index"
+        self.codes, self.items, self.index = folder / "codes", folder / "items.jsonl", folder / "index"
 
     def write(self, n: int) -> None:
         """Write it, all at once, as it was."""
@@ -138,88 +138,89 @@ def prepared(folder: Path) -> str:
     return Hasher.load(folder / "model").digest
 
 
-def row(what: str, peer: str, theirs: str, ours: str, ratio: float | None = None) -> dict[str, str]:
-    """Return a row of the table."""
-    found = {"what": what, "peer": peer, "the peer": theirs, "dmuh": ours, "ratio": f"{ratio:.1f}×" if ratio else ""}
+def row(what: str, peer: str, theirs: Took | None, ours: Took, more: str = "") -> dict[str, str]:
+    """Return a row of the table; the ratio is of seconds on a core, which others on the machine do not change."""
+    found = {
+        "what": what,
+        "peer": peer,
+        "its time": "" if theirs is None else str(theirs),
+        "dmuh": f"{ours}{more}",
+        "ratio": "" if theirs is None else f"{theirs.core / ours.core:.1f}×",
+    }
     print(found, file=sys.stderr, flush=True)
     return found
 
 
+def measured(folder: Path, n: int) -> Iterator[dict[str, str]]:
+    """Yield the rows of the table."""
+    digest = prepared(folder)
+    collection, old = Collection(folder / "index"), EarlierLayout(folder / "earlier")
+    before = memory_status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    wrote = timed(lambda: collection.write_parts(parts(n), ROOT, folder / "model", digest))
+    rise = (memory_status("VmHWM") - before) / 1024
+    size = collection.catalogue_file.stat().st_size / 1e6
+    yield row(
+        f"{n:,} images written",
+        "earlier layout",
+        timed(lambda: old.write(n)),
+        wrote,
+        f", {size:.0f} MB on the disk, {rise:.0f} MB of memory",
+    )
+    collection.build_index()
+    parsed = timed(old.parse)
+    wanted = np.random.default_rng(2).integers(0, n, 10).tolist()
+    yield row("10 images read of a folder", "items.jsonl parsed", parsed, timed(lambda: collection.items(wanted), 5))
+    yield searched(folder, "dmuh search, from the prompt")
+    new = 1000
+    more = [made_up(new, n + turn * new, np.random.default_rng(turn)) for turn in range(5)]
+    added = [timed(lambda part=part: collection.add(*part)) for part in more]
+    again = timed(lambda: old.change(n, new))
+    yield row(f"{new:,} images added", "all written again", again, min(added))
+    removed = timed(lambda: collection.remove(range(n, n + new)))
+    yield row(f"{new:,} images removed", "all written again", again, removed)
+    yield searched(folder, f"dmuh search, {6 * new:,} changes after the index file was written")
+
+    def serve() -> None:
+        with Catalogue(collection.catalogue_file, N_BITS) as catalogue:
+            kept_index(catalogue, catalogue.index_file)
+
+    def serve_all() -> None:
+        with Catalogue(collection.catalogue_file, N_BITS) as catalogue:
+            HammingIndex().add(catalogue.codes())
+
+    copied, read, opened = (
+        timed(lambda: old.serve(folder / "copy" / "catalogue.sqlite")),
+        timed(serve_all),
+        timed(serve, 3),
+    )
+    yield row("opened to be served, the first time", "all copied", copied, opened)
+    before = memory_status("VmRSS")
+    for _ in range(20):
+        serve()
+    rise = (memory_status("VmRSS") - before) / 1024
+    yield row("opened to be served, again", "all rows read", read, opened, f"; {rise:+.0f} MB after 20 times")
+
+
+def searched(folder: Path, what: str) -> dict[str, str]:
+    """Return the row of a search from the prompt, side by side with its imports, so that other work meets both."""
+    kernels = folder / "kernels"
+    in_child(SEARCH, "warm", folder=folder, kernels=kernels)
+    runs = [
+        (in_child(SEARCH, "search", "index", "query.png", folder=folder, kernels=kernels),
+         in_child(IMPORTS, folder=folder, kernels=kernels))
+        for _ in range(4)
+    ]  # fmt: skip
+    most = max(memory for (_, memory), _ in runs)
+    ours, base = (min(run[which][0] for run in runs) for which in (0, 1))
+    return row(what, "its imports alone", base, ours, f", {most:.0f} MB of memory")
+
+
 def main(n: int = 1_000_000) -> None:
     """Measure and print the table."""
-    import logging
-
     logging.getLogger("dmuh").setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        digest = prepared(folder)
-        collection, old = Collection(folder / "index"), EarlierLayout(folder)
-        rows = []
-
-        before = memory_status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")
-        wrote, _ = timed(lambda: collection.write_parts(parts(n), ROOT, folder / "model", digest))
-        rise = (memory_status("VmHWM") - before) / 1024
-        built, _ = timed(collection.build_index)
-        old_wrote, _ = timed(lambda: old.write(n))
-        size = collection.catalogue_file.stat().st_size / 1e6
-        rows.append(row(f"{n:,} images written ({size:.0f} MB), with the index", "earlier layout", f"{old_wrote:.1f} s",
-                        f"{wrote + built:.1f} s, {rise:.0f} MB beyond before", old_wrote / (wrote + built)))  # fmt: skip
-
-        rng = np.random.default_rng(2)
-        wanted = [rng.integers(0, n, 10).tolist() for _ in range(5)]
-        ours, _ = timed(lambda: collection.items(wanted[0]), 5)
-        theirs, _ = timed(old.parse)
-        rows.append(row("10 images read of a folder that was not open", "items.jsonl parsed", f"{theirs:.2f} s",
-                        f"{1000 * ours:.1f} ms", theirs / ours))  # fmt: skip
-
-        kernels = folder / "kernels"
-        in_child(SEARCH, "warm", folder=folder, kernels=kernels)
-        runs, imports = [], []
-        for _ in range(4):  # side by side, so that whatever else the machine does meets both
-            runs.append(in_child(SEARCH, "search", "index", "query.png", folder=folder, kernels=kernels))
-            imports.append(in_child(IMPORTS, folder=folder, kernels=kernels))
-        (clock, cpu, megabytes), (base, _, _) = best_of(runs), best_of(imports)
-        rows.append(row("dmuh search, from the prompt", "its imports alone", f"{base:.2f} s",
-                        f"{clock:.2f} s ({cpu:.2f} s on a core), {megabytes:.0f} MB"))  # fmt: skip
-
-        new = 1000
-        added = []
-        for turn in range(5):
-            codes, items = made_up(new, n + turn * new, np.random.default_rng(turn))
-            added.append(timed(lambda codes=codes, items=items: collection.add(codes, items))[0])
-        theirs, _ = timed(lambda: old.change(n, new))
-        ours = min(added)
-        rows.append(row(f"{new:,} images added", "written again", f"{theirs:.1f} s", f"{ours:.3f} s", theirs / ours))
-        gone, _ = timed(lambda: collection.remove(range(n, n + new)))
-        rows.append(row(f"{new:,} images removed", "written again", f"{theirs:.1f} s", f"{gone:.3f} s", theirs / gone))
-        runs = [in_child(SEARCH, "search", "index", "query.png", folder=folder, kernels=kernels) for _ in range(3)]
-        clock, cpu, megabytes = best_of(runs)
-        rows.append(row("dmuh search, with 6,000 changes since the index file", "its imports alone", f"{base:.2f} s",
-                        f"{clock:.2f} s ({cpu:.2f} s on a core), {megabytes:.0f} MB"))  # fmt: skip
-
-        copied, _ = timed(lambda: old.serve(folder / "copy" / "catalogue.sqlite"))
-
-        def open_served() -> None:
-            with Catalogue(collection.catalogue_file, N_BITS) as catalogue:
-                kept_index(catalogue, catalogue.index_file)
-
-        def open_read() -> None:
-            with Catalogue(collection.catalogue_file, N_BITS) as catalogue:
-                HammingIndex().add(catalogue.codes())
-
-        ours, _ = timed(open_served, 3)
-        rows.append(row("opened to be served, the first time", "copied", f"{copied:.1f} s", f"{ours:.2f} s",
-                        copied / ours))  # fmt: skip
-        again, _ = timed(open_read)
-        rows.append(row("opened to be served, again", "all rows read", f"{again:.1f} s", f"{ours:.2f} s", again / ours))
-        before = memory_status("VmRSS")
-        for _ in range(20):
-            open_served()
-        rise = (memory_status("VmRSS") - before) / 1024
-        rows.append(row("memory after 20 openings more", "", "", f"{rise:+.0f} MB"))
-        shutil.rmtree(folder / "copy")
-        report("catalogue", table(rows))
+        report("catalogue", table(list(measured(Path(name), n))))
 
 
 if __name__ == "__main__":
