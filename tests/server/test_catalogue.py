@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from dmuh.catalogue import Catalogue, Decision, Entry
+from dmuh.catalogue import Catalogue, Decision, Entry, replace_codes
 from dmuh.catalogue.database import _WAIT
 from dmuh.codes import Codes
 from dmuh.errors import CatalogueError, DataError, FormatError, InputError, RequestError
@@ -679,3 +679,90 @@ def test_a_full_disk_is_said_and_nothing_is_stored(catalogue):
     assert (len(catalogue), "new" in catalogue.labels()) == (4, False)
     connection.execute("PRAGMA max_page_count = 100000")
     assert catalogue.add([Entry("new.png")], make_codes(1)) == [42]
+
+
+# -- large catalogues, and those that are only read -------------------------------------------------------------------
+
+
+def test_what_opening_asks_for_does_not_look_at_every_row(catalogue):
+    def plan(query):
+        return catalogue._read(f"EXPLAIN QUERY PLAN {query}")[0][3]
+
+    assert "by_added" in plan("SELECT path FROM images WHERE added")
+    assert "by_contents" in plan("SELECT id FROM codes WHERE contents = 5")
+
+
+def test_a_large_catalogue_is_not_looked_through(closed, tmp_path, monkeypatch):
+    """It opens at once, also after a crash; each row is checked when it is read."""
+    file = Path(shutil.copy(closed, tmp_path))
+    with sqlite3.connect(file) as other:
+        other.execute("UPDATE images SET metadata = '{}' WHERE id = 7")
+    other.close()
+    with pytest.raises(FormatError, match="altered"):
+        Catalogue(file, 12)
+    monkeypatch.setattr("dmuh.catalogue.integrity._SEALED", 0)
+    with Catalogue(file, 12) as made:
+        assert made.row(8).id == 8
+        with pytest.raises(CatalogueError, match="a checksum does not fit"):
+            made.row(7)
+        made.add([Entry("new.png")], make_codes(1))
+    assert not file.with_name("catalogue.sqlite.sha256").exists()
+
+
+def test_a_reader_sees_what_a_writer_does_and_writes_nothing(catalogue):
+    with Catalogue(catalogue.file, read_only=True) as reader:
+        assert reader.n_bits == 12
+        assert len(reader) == 4
+        catalogue.remove(1)
+        assert len(reader) == 3
+        with reader.snapshot():
+            seen = reader.ids().tolist()
+            catalogue.remove(2)
+            assert reader.ids().tolist() == seen
+        assert reader.ids().tolist() == [40, 41]
+
+
+def test_a_catalogue_that_was_not_closed_cannot_be_read_where_nothing_can_be_written(catalogue, tmp_path, monkeypatch):
+    copy = tmp_path / "copy"
+    shutil.copytree(catalogue.file.parent, copy)  # with its log
+    monkeypatch.setattr("dmuh.catalogue.database._is_writable", lambda _: False)
+    with pytest.raises(FormatError, match="was not closed, and its folder cannot be written to: open it once where"):
+        Catalogue(copy / catalogue.file.name, read_only=True)
+    monkeypatch.undo()
+    Catalogue(copy / catalogue.file.name).close()
+    monkeypatch.setattr("dmuh.catalogue.database._is_writable", lambda _: False)
+    before = sorted(file.name for file in copy.iterdir())
+    with Catalogue(copy / catalogue.file.name, read_only=True) as reader:
+        assert reader.ids().tolist() == [1, 2, 40, 41]
+    assert sorted(file.name for file in copy.iterdir()) == before
+
+
+def test_changes_are_counted(catalogue):
+    begun = catalogue.state
+    assert catalogue.changed_since(begun) == []
+    catalogue.remove(2)
+    row = catalogue.remove(40)
+    middle = catalogue.state
+    catalogue.restore(row)
+    catalogue.note(other="thing")
+    catalogue.describe(1, ["other"], {"a": "b"})
+    assert catalogue.changed_since(begun) == [2, 40]
+    assert catalogue.changed_since(middle) == [40]
+    assert catalogue.changed_since("another 3") is None
+    assert catalogue.changed_since(begun.split()[0] + " 99") is None
+    catalogue.forget_changes(middle)
+    assert catalogue.changed_since(begun) is None
+    assert catalogue.changed_since(middle) == [40]
+    replace_codes(catalogue, make_codes(4, seed=5).with_ids([1, 40, 41, 99]), "another")
+    assert catalogue.changed_since(catalogue.state) == []
+    assert catalogue.changed_since(middle) is None
+
+
+def test_labels_and_metadata_are_replaced(catalogue):
+    catalogue.describe(2, ["sea", "sea"], {"year": "2"})
+    row = catalogue.row(2)
+    assert (json.loads(row.labels), json.loads(row.metadata)) == (["sea", "sea"], {"year": "2"})
+    assert catalogue.labels() == {"sea": 2, "sky": 1}
+    catalogue.describe(77, ["sea"], {})
+    with Catalogue(catalogue.file, 12) as again:  # every row is checked
+        assert again.labels() == {"sea": 2, "sky": 1}

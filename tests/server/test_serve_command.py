@@ -1,5 +1,6 @@
 """dmuh serve as a process: its options, how it begins and ends, and clients that mean it harm."""
 
+import json
 import os
 import re
 import signal
@@ -278,3 +279,29 @@ def test_state_stays_out_of_sight_in_the_folder_of_images(model, folder):
     out = folder.parent / "codes"
     assert "20 images encoded" in dmuh("encode", model, folder, "--out", out).stdout  # added ones are not among them
     assert Path(out).exists()
+
+
+@pytest.mark.long
+def test_an_index_is_served_searched_and_changed_by_one_at_a_time(digit_run, folder, tmp_path):
+    """What a service adds is found by dmuh search, at once; dmuh index waits until the service ended."""
+    index = tmp_path / "index"
+    dmuh("index", digit_run.path, folder, "--out", index)
+    before = {file.name for file in index.iterdir()}
+    (tmp_path / "new.png").write_bytes(picture(seed=5))
+    with Server(digit_run.path, "--index", index) as server, httpx2.Client(base_url=server.address) as client:
+        png = {"content-type": "image/png"}
+        added = client.post("/api/images?label=new", content=picture(seed=5), headers=png).json()
+        assert client.delete("/api/images/3").status_code == 204
+        (found,) = json.loads(dmuh("search", index, tmp_path / "new.png", "-k", 30, "--json").stdout)
+        assert found["matches"][0]["path"] == str(index / "added" / added["path"].removeprefix("added/"))
+        assert 3 not in [match["id"] for match in found["matches"]]
+        assert len(found["matches"]) == 20
+        for words in (["--sync"], [tmp_path / "new.png", "--add"], []):
+            said = refused("index", index, *words)
+            assert said == f"dmuh: another process serves or changes {index}: end it, or wait for it, and try again"
+    assert {file.name for file in index.iterdir()} - before == {"added"}, "nothing was copied"
+    said = json.loads(dmuh("index", index, "--sync", "--json").stdout)
+    assert (said["images"], said["added"], said["removed"]) == (20, 0, 0), "what was deleted and added stays so"
+    assert "1 images that were added and 1 removals" in refused(
+        "index", digit_run.path, folder, "--out", index, "--replace"
+    )
