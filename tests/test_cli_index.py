@@ -246,6 +246,16 @@ def test_images_are_removed_and_stay_away_until_they_are_added(index):
     )
 
 
+def test_images_that_are_there_keep_their_labels_when_they_are_added_again(digit_run, photos, tmp_path):
+    index = tmp_path / "index"
+    dmuh("index", digit_run.path, photos, "--dataset", "folder", "--out", index)
+    before = Collection(index).items()
+    assert changed(dmuh("index", index, photos / "ones", "--add", "--json").stdout) == (20, 0, 0, 0)
+    assert Collection(index).items() == before
+    assert synced(index) == (20, 0, 0, 0)
+    assert Collection(index).items() == before
+
+
 def test_labels_that_changed_are_taken_up_without_encoding(digit_run, photos, tmp_path, monkeypatch):
     table = tmp_path / "labels.csv"
     rows = [f"{file},{file.parent.name}" for file in sorted(photos.rglob("*.png"))]

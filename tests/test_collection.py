@@ -1,4 +1,5 @@
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -271,6 +272,17 @@ def test_a_service_of_a_folder_is_not_replaced(tmp_path):
     assert not Collection(tmp_path).exists
     with pytest.raises(DataError, match="is where a service keeps its catalogue: choose another folder"):
         Collection(tmp_path).write(make_codes([0]), make_dataset(tmp_path), tmp_path, "x")
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    made, limits = Collection(tmp_path / "collection"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))  # the kernel refuses all beyond
+    try:
+        with pytest.raises(DataError, match=r"no room left for .*catalogue\.sqlite: make room and give the same"):
+            made.write(make_codes([0]), make_dataset(tmp_path), tmp_path, "x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [file.name for file in made.path.iterdir()] == [".lock"]
 
 
 def test_one_process_changes_and_others_read(collection):

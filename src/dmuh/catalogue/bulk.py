@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dmuh.catalogue.catalogue import Entry, code_row, image_row, worth_note
+from dmuh.catalogue.database import FULL
 from dmuh.catalogue.integrity import ChecksumFile
 from dmuh.catalogue.schema import INDEXES, begin, create_tables, image_checksum, write_note
 from dmuh.codes import Codes
@@ -94,5 +95,7 @@ def _explained(file: Path) -> Iterator[None]:
         yield
     except sqlite3.IntegrityError as error:
         raise DataError(f"{file} cannot be written: two images have one id") from error
-    except sqlite3.DatabaseError as error:  # such as a disk that is full
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", None) in FULL:
+            raise DataError(f"there is no room left for {file}: make room and give the same command again") from error
         raise DataError(f"{file} cannot be written: {error}") from error

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _WAIT = 5.0  # seconds for another program to end its change: less than a request may take
 _UNUSABLE = "the catalogue cannot be used: "
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
+FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 
 
 class Database:
@@ -125,7 +125,7 @@ class Database:
             if code & 0xFF in _BUSY:
                 said = "another program is changing the catalogue: try again in a moment"
                 raise RequestError(503, said) from error
-            if code in _FULL:
+            if code in FULL:
                 raise RequestError(507, f"there is no room left for the catalogue: {error}") from error
             raise self._damaged(" ".join(str(error).split())) from error
         except UnicodeDecodeError as error:  # the text of SQLite's error itself, which quotes the row

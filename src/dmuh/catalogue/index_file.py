@@ -92,8 +92,9 @@ def _caught_up(catalogue: Catalogue, file: Path) -> IndexOf | None:
             return None
         new = catalogue.some_codes(ids)
     if ids:
-        gone = np.intersect1d(np.array(ids, np.int64), index.ids)
-        index.remove(gone)
+        changed, known = np.array(ids, np.int64), index.ids  # both ascend
+        begin, end = (np.searchsorted(known, changed, side) for side in ("left", "right"))
+        index.remove(changed[begin < end])
         if len(new):
             index.add(new)
     return IndexOf(index, state, len(ids))

@@ -45,6 +45,9 @@ class _Found:
     stamp: int | None
 
 
+_Known = dict[str, tuple[int, int | None]]  # id and stamp of the images that a catalogue has, by path
+
+
 def sources_to_follow(collection: Collection) -> list[Source]:
     """Return where the images of an index came from; one that does not know it is refused."""
     sources = collection.sources()
@@ -67,7 +70,10 @@ def sync_index(collection: Collection, hasher: Hasher, data: Sequence[Dataset], 
         gone = [
             id_ for path, (id_, stamp) in known.items() if path not in present and (stamp is not None or not follows)
         ]
-        added, changed, lost = _take_up(catalogue, collection, present, known, hasher, reading, [])
+        stay = _staying(present, known)
+        _describe(catalogue, {known[path][0]: present[path] for path in stay})
+        fresh = [image for path, image in present.items() if path not in stay]
+        added, changed, lost = _take_up(catalogue, collection, fresh, known, hasher, reading, [])
         with catalogue.transaction():
             for id_ in gone:
                 catalogue.remove(id_, forget=False)
@@ -79,8 +85,10 @@ def add_to_index(collection: Collection, hasher: Hasher, data: Dataset, source: 
     with collection.changing() as catalogue:
         found = _found([data], Places.of(catalogue, collection.path))
         sources = sources_of(catalogue)
-        new = sources if source in sources else [*sources, source]
-        return Synced(*_take_up(catalogue, collection, found, catalogue.files(), hasher, reading, new))
+        new, known = sources if source in sources else [*sources, source], catalogue.files()
+        stay = _staying(found, known)
+        fresh = [image for path, image in found.items() if path not in stay]
+        return Synced(*_take_up(catalogue, collection, fresh, known, hasher, reading, new))
 
 
 def _found(data: Sequence[Dataset], places: Places) -> dict[str, _Found]:
@@ -93,29 +101,29 @@ def _found(data: Sequence[Dataset], places: Places) -> dict[str, _Found]:
     return found
 
 
+def _staying(found: dict[str, _Found], known: _Known) -> set[str]:
+    """Return the paths of images that are known as they are."""
+    return {path for path, image in found.items() if path in known and known[path][1] == image.stamp}
+
+
 def _take_up(
     catalogue: Catalogue,
     collection: Collection,
-    found: dict[str, _Found],
-    known: dict[str, tuple[int, int | None]],
+    fresh: Sequence[_Found],
+    known: _Known,
     hasher: Hasher,
     reading: Reading,
     sources: list[Source],
 ) -> tuple[int, int, int]:
-    """Encode what is new or was changed, and describe the others anew where that changed.
+    """Encode what is new or was changed; where images came from is noted with the first of them.
 
-    Where images came from is noted with the first of them. Returns how many are new, were changed, and cannot be read
-    any more.
+    Returns how many are new, were changed, and cannot be read any more.
     """
-    stay = {path for path, image in found.items() if path in known and known[path][1] == image.stamp}
-    fresh = iter([image for path, image in found.items() if path not in stay])
-    _describe(catalogue, {known[path][0]: found[path] for path in stay})
     added = changed = lost = 0
-    sure = catalogue.sure or 0
-    n_fresh = len(found) - len(stay)
-    with reading.under_one_bar("encoding", n_fresh) as part_reading:
+    left, sure = iter(fresh), catalogue.sure or 0
+    with reading.under_one_bar("encoding", len(fresh)) as part_reading:
         while True:
-            part = list(islice(fresh, PART))
+            part = list(islice(left, PART))
             encoded = [_encode(hasher, images, part_reading, sure) for images in _by_data(part)]
             readable = [image for images, _ in encoded for image in images]
             with catalogue.transaction():
