@@ -33,6 +33,7 @@ from dmuh.errors import DataError, FormatError
 _MANY = 65_536  # rows that are fetched together
 _ROW = f"SELECT {ROWS.image}, {ROWS.code} FROM images JOIN codes USING (id)"
 _IMAGE = 8  # columns of an image in it, with the checksum
+_ADDED = "SELECT path FROM images INDEXED BY by_added WHERE added"  # else every path is looked at
 MOST_IDENTICAL = 1001  # more than a search asks for
 ORDERS = {"uncertainty": "uncertainty DESC, images.id", "id": "images.id"}
 
@@ -362,7 +363,7 @@ class Catalogue(Database):
 
     def added_files(self) -> set[str]:
         """Return the names of the files that came through the service."""
-        return {os.fsdecode(path) for (path,) in self._read("SELECT path FROM images WHERE added")}
+        return {os.fsdecode(path) for (path,) in self._read(_ADDED)}
 
     def forgotten(self) -> set[str]:
         """Return the paths of removed images, whose files are not to be added again."""
