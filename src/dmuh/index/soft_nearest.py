@@ -14,7 +14,7 @@ from dmuh.index.compiled import compiled, lowest_one, popcount
 from dmuh.index.keeping import BLOCK, CHUNK, first_turned, forget, n_ids, order, sort
 from dmuh.index.scan import ONE, RUN, VISITED, radii, want
 from dmuh.index.soft_coarse import choose_masks, next_light
-from dmuh.index.soft_scan import weigh_codes, weigh_one
+from dmuh.index.soft_scan import weigh_codes, weigh_levels, weigh_one
 
 _FIRST = 64  # how much farther than the nearest centre the next ones are; then twice as far, and so on
 _SMALL = 96  # codes of a cell up to which its rings are not looked at
@@ -232,45 +232,61 @@ def _scan_shared(
     n_near: Array, counts: Array, limit: Array, nearer: Array, coarse: Array, worth: Array, sums: Array,
 ) -> None:  # fmt: skip
     """Keep the rows of the codes begin…end that are within the limit of query i, lowering it."""
-    n_words, none = words.shape[0], levels[:0]
-    run = begin
-    while run < end:
-        run, hits = next_light(words, n_words, none, 0, run, end, queries, i, coarse, worth, b, limit[b], sums)
-        while hits:
-            j = run + np.int64(lowest_one(hits))
-            hits &= hits - ONE
-            if len(code_alive) and code_alive[j] == 0:
-                continue
-            bound = _weighed(words, j, queries, masks, i)
-            row, stop = rows[j], rows[j + 1]
-            while row < stop and bound <= limit[b]:
-                piece = min(row + _PIECE, stop)
-                if n_near[b] + _PIECE > entries.shape[1]:
-                    make_room(starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turn)
-                _scan_rows(
-                    words, levels, starts, alive, row, piece, bound, queries, masks, i, k, entries, away, b, n_near,
-                    counts, limit, nearer, coarse, worth, sums,
-                )  # fmt: skip
-                row = piece
-        run += RUN
+    n_words, none, weighed = words.shape[0], levels[:0], np.empty(RUN, np.int32)
+    above, upto = np.int64(-1), np.int64(_FIRST)
+    while above < limit[b]:  # near codes first, whose rows set a limit for those of the others
+        run = begin
+        while run < end:
+            reach = min(upto, limit[b])
+            run, hits = next_light(words, n_words, none, 0, run, end, queries, i, coarse, worth, b, reach, sums)
+            while hits:
+                j = run + np.int64(lowest_one(hits))
+                hits &= hits - ONE
+                if len(code_alive) and code_alive[j] == 0:
+                    continue
+                bound = _weighed(words, j, queries, masks, i)
+                if bound <= above or bound > upto:
+                    continue
+                row, stop = rows[j], rows[j + 1]
+                while row < stop and bound <= limit[b]:
+                    piece = min(row + _PIECE, stop)
+                    if n_near[b] + _PIECE > entries.shape[1]:
+                        make_room(starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turn)
+                    _scan_rows(
+                        levels, starts, alive, row, piece, bound, queries, masks, i, k, entries, away, b, n_near,
+                        counts, limit, nearer, weighed,
+                    )  # fmt: skip
+                    row = piece
+            run += RUN
+        above, upto = upto, upto + upto
 
 
 @compiled(allocates=False)
 def _scan_rows(
-    words: Array, levels: Array, starts: Array, alive: Array, row: int, stop: int, bound: Any, queries: Array,
-    masks: Array, i: int, k: int, entries: Array, away: Array, b: int, n_near: Array, counts: Array, limit: Array,
-    nearer: Array, coarse: Array, worth: Array, sums: Array,
+    levels: Array, starts: Array, alive: Array, row: int, stop: int, bound: Any, queries: Array, masks: Array, i: int,
+    k: int, entries: Array, away: Array, b: int, n_near: Array, counts: Array, limit: Array, nearer: Array,
+    weighed: Array,
 ) -> None:  # fmt: skip
     """Keep the rows row…stop of a code that are within the limit, where the code alone is as far as `bound`."""
     while row < stop and bound <= limit[b]:
-        row, hits = next_light(words, 0, levels, 0, row, stop, queries, i, coarse, worth, b, limit[b] - bound, sums)
-        while hits:
-            at: Any = row + np.int64(lowest_one(hits))
-            hits &= hits - ONE
-            d = bound + np.int64(weigh_one(levels, at, queries[i], masks[i]))
-            if d <= limit[b]:
-                _keep(at, d, starts, alive, k, entries, away, b, n_near, counts, limit, nearer)
+        # weighed at once: what levels add differs less from row to row than a bound from below is short of it
+        n = min(RUN, levels.shape[1] - row)  # into the next code's rows: the rest of a run would be weighed one by one
+        weigh_levels(levels, row, row + n, queries[i], masks[i], False, weighed, 0)
+        if bound + _least(weighed, n) <= limit[b]:
+            for at in range(row, min(row + n, stop)):
+                d = bound + np.int64(weighed[at - row])
+                if d <= limit[b]:
+                    _keep(at, d, starts, alive, k, entries, away, b, n_near, counts, limit, nearer)
         row += RUN
+
+
+@compiled(inline="always")
+def _least(weighed: Array, n: int) -> Any:
+    """Return the least of the first n numbers."""
+    least = np.int32(2**31 - 1)
+    for at in range(np.uintp(n)):
+        least = min(least, weighed[at])
+    return np.int64(least)
 
 
 @compiled(inline="always")
