@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from commands import dmuh, refused
+from dmuh import Collection
 from processes import start_command
 
 FAST = ["--epochs", "2", "--bits", "12", "--backbone", "smallconv", "--set", "image_size=16"]
@@ -122,9 +123,9 @@ def test_train_on_a_list_with_several_labels(photos, tmp_path):
     result = json.loads(dmuh("train", *options, "--out", tmp_path / "run", *FAST, "--json").stdout)
     assert 0 <= result["map"] <= 1
     dmuh("encode", tmp_path / "run", tmp_path / "list.csv", *options[:4], "--out", tmp_path / "codes")
-    items = [json.loads(line) for line in (tmp_path / "codes" / "items.jsonl").read_text().splitlines()]
-    assert items[1]["metadata"] == {"image_id": "1", "caption": "number 1"}
-    assert items[1]["labels"] == ["red", "round"]
+    item = Collection(tmp_path / "codes").items([1])[1]
+    assert item.metadata == {"image_id": "1", "caption": "number 1"}
+    assert item.labels == ["red", "round"]
 
 
 @pytest.mark.long

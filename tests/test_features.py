@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commands import dmuh, refused
-from dmuh import Hasher, configure, load_dataset, train
+from dmuh import Collection, Hasher, configure, load_dataset, train
 from dmuh.config import DataSettings
 from dmuh.datasets.features import load_features
 from dmuh.errors import ConfigError, DataError, InputError
@@ -199,8 +199,8 @@ def test_vectors_without_labels_can_be_encoded(folder, tmp_path):
     queries = folder / "queries.npy"
     command = ["encode", folder / "run", queries, "--dataset", "features", "--out", tmp_path / "codes"]
     assert "4 images encoded with 12 bits" in dmuh(*command).stdout
-    items = [json.loads(line) for line in (tmp_path / "codes" / "items.jsonl").read_text().splitlines()]
-    assert [(item["id"], item["labels"]) for item in items] == [(n, []) for n in range(4)]
+    items = Collection(tmp_path / "codes").items()
+    assert [(item.id, item.labels) for item in items.values()] == [(n, []) for n in range(4)]
 
 
 @pytest.fixture(scope="module")

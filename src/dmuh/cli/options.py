@@ -91,8 +91,8 @@ Engine = Annotated[
     typer.Option(
         "--index",
         metavar="MILVUS",
-        help="Let Milvus search: milvus:FILE.db, or milvus:http://HOST:PORT of a server; options such as "
-        "?collection=NAME&kind=BIN_IVF_FLAT&lists=1024&probes=32&consistency=bounded behind it.",
+        help="Let Milvus search: milvus:FILE.db, or milvus:http://HOST:PORT of a server; behind it options, such as "
+        "?kind=BIN_IVF_FLAT&probes=32: see the page on Milvus.",
     ),
 ]
 Workers = Annotated[

@@ -96,13 +96,14 @@ def find_cells(
     from dmuh.index.cell_kernels import majority, nearest_centre
 
     rng = np.random.default_rng(0)
-    sample = read_only(words[:, rng.permutation(n_codes)[: wanted * _PER_CELL]])
+    words = np.ascontiguousarray(words)  # numpy orders what it takes out as it likes, and kernels know one order
+    sample = read_only(np.ascontiguousarray(words[:, rng.permutation(n_codes)[: wanted * _PER_CELL]]))
     common = np.argsort(sizes)[::-1][: wanted // 2] if len(sizes) else np.empty(0, np.int64)
-    centres = np.concatenate([words[:, common], sample[:, : wanted - len(common)]], axis=1)
+    centres = np.ascontiguousarray(np.concatenate([words[:, common], sample[:, : wanted - len(common)]], axis=1))
     for _ in range(_ROUNDS):
         cell, _ = nearest_centre(sample, read_only(centres))
         centres = majority(sample, cell, centres, n_bits)
-    centres = read_only(np.unique(centres, axis=1))
+    centres = read_only(np.ascontiguousarray(np.unique(centres, axis=1)))
     cell, away = nearest_centre(read_only(words), centres)
     found = _sorted(words, centres, cell, away, part, n_bits)
     KERNELS.note_ready(words.dtype, "cells")
