@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dmuh.index.bits import read_only
 from dmuh.index.grouping import group
 
+RUN = 64  # codes that are passed over together where none is near enough
 _OFTEN = 16  # rows from which a code counts as common
 _FEW = 0.5  # share of distinct rows up to which rows have an order of their own, each kept once
 
@@ -42,9 +43,10 @@ class Graded:
 
     @cached_property
     def n_shared(self) -> int:
-        """How many codes come before those at the end that have one row each."""
+        """How many codes, a multiple of RUN or all, come before those at the end that have one row each."""
         shared = np.flatnonzero(np.diff(self.rows) > 1)
-        return int(shared[-1]) + 1 if len(shared) else 0
+        n = int(shared[-1]) + 1 if len(shared) else 0
+        return min(-(-n // RUN) * RUN, len(self.rows) - 1)
 
     def check(self, n_codes: int, n_keys: int) -> None:
         """Raise ValueError unless it fits a segment: kernels trust it, and would read beyond the arrays."""
@@ -78,6 +80,21 @@ class Graded:
             return Graded(rows, levels, _NONE, keys)
         starts, by_key = moved(self.starts, by_row)
         return Graded(rows, levels, starts, self.keys[by_key])
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What runs of codes have in common: common (w, runs) are the ones that all share, fixed those bits that agree."""
+
+    common: NDArray[Any]
+    fixed: NDArray[Any]
+
+    @classmethod
+    def of(cls, words: NDArray[Any]) -> "Summary":
+        """Summarise the codes (w, c)."""
+        begins = np.arange(0, words.shape[1], RUN)
+        common = np.bitwise_and.reduceat(words, begins, axis=1)
+        return cls(common, ~(common ^ np.bitwise_or.reduceat(words, begins, axis=1)))
 
 
 def arranged(

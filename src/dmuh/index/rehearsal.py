@@ -1,6 +1,7 @@
 """Tiny searches that take every way through the compiled kernels, so that these are compiled or loaded."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from dmuh.codes import Codes
 from dmuh.index import soft_search
 from dmuh.index.bits import Words, as_words
-from dmuh.index.cells import find_cells
+from dmuh.index.cells import Cells, find_cells
 from dmuh.index.grouping import in_key_order
 from dmuh.index.kernel_use import only
 from dmuh.index.segment import Segment
@@ -69,6 +70,9 @@ def _rehearse_soft(n_bits: int) -> None:
     with only(compiled=True):
         for segment, query in _tiny_graded(n_bits):
             soft_search.nearest(segment, query, 1, None)
+            if segment.graded is None:
+                in_a_cell = replace(segment, cells=Cells.whole(segment.words, n_bits))
+                soft_search.nearest(in_a_cell, query, 1, None)
 
 
 def _rehearse_soft_within(n_bits: int) -> None:

@@ -12,7 +12,7 @@ from dmuh.index.arranging import Later
 from dmuh.index.base import Ids
 from dmuh.index.bits import distances_to, read_only, word_type
 from dmuh.index.cells import FEWEST, Cells, find_cells
-from dmuh.index.graded import Graded, arranged, moved
+from dmuh.index.graded import Graded, Summary, arranged, moved
 from dmuh.index.grouping import group
 from dmuh.index.kernel_use import KERNELS
 from dmuh.workers import over_cores
@@ -267,3 +267,8 @@ class Segment:
         """The cells of the codes, or one that has them all; codes with one row of levels are in another."""
         cut = 0 if self.graded is None else self.graded.n_shared
         return Cells.whole(self.words, self.n_bits, cut) if self.cells is None else self.cells
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What runs of codes have in common."""
+        return Summary.of(self.words)

@@ -45,9 +45,10 @@ def nearest(segment: Segment, queries: SoftQueries, k: int, among: Ids | None) -
     n = len(queries.words)
     distances, found = np.empty((n, k), np.int32), np.empty((n, k), np.int64)
     rows = _rows(segment, alive, living)
-    if k and KERNELS.worth(segment.words.dtype, _cost(segment, rows, n), "soft search"):
-        _scan(segment, rows, alive, queries, distances, found)
-        KERNELS.note_ready(segment.words.dtype, "soft search")
+    kernel = _kernel(segment, rows)
+    if k and KERNELS.worth(segment.words.dtype, _cost(segment, rows, n), kernel):
+        _scan(kernel, segment, rows, alive, queries, distances, found)
+        KERNELS.note_ready(segment.words.dtype, kernel)
         segment.note_searched(n)
     elif k:
         plain.nearest(_away(segment, rows, queries), *rows[2:], queries.turns, distances, found)
@@ -96,13 +97,42 @@ def _away(segment: Segment, rows: _Rows, queries: SoftQueries) -> plain.Away:
     return lambda i: weighted(queries.words[i], queries.masks[i], whole)
 
 
-def _scan(segment: Segment, rows: _Rows, alive: Ids, queries: SoftQueries, distances: Distances, found: Ids) -> None:
-    """Fill in the nearest of each query by the compiled kernel, those near the same centre one after the other."""
+def _kernel(segment: Segment, rows: _Rows) -> str:
+    """Return what searches: codes with levels are weighed row by row, and in no cells, whose bounds spare little."""
+    if len(rows.rows):
+        return "search in rows"
+    return "soft search" if segment.cells is None or len(rows.levels) else "soft search in cells"
+
+
+def _scan(
+    kernel: str, segment: Segment, rows: _Rows, alive: Ids, queries: SoftQueries, distances: Distances, found: Ids
+) -> None:
+    """Fill in the nearest of each query by a compiled kernel."""
+    n, most = len(queries.words), queries.most
+    asked = queries.words, queries.masks, queries.turns
+    if kernel == "search in rows":
+        from dmuh.index.soft_rows import nearest_in_rows
+
+        assert segment.graded is not None, "rows come with levels"
+        codes = segment.words, segment.summary.common, segment.summary.fixed, alive, segment.graded.n_shared
+        over_cores(lambda a, b: nearest_in_rows(*codes, *rows, *asked, a, b, most, distances, found), n)
+    elif kernel == "soft search":
+        from dmuh.index.soft_whole import nearest_scanned
+
+        weighed = segment.words, *rows[1:]
+        over_cores(lambda a, b: nearest_scanned(*weighed, *asked, a, b, most, distances, found), n)
+    else:
+        _scan_cells(segment, rows, alive, queries, distances, found)
+
+
+def _scan_cells(
+    segment: Segment, rows: _Rows, alive: Ids, queries: SoftQueries, distances: Distances, found: Ids
+) -> None:
+    """Fill in the nearest of each query in cells, those near the same centre one after the other."""
     from dmuh.index.soft_nearest import nearest_soft
 
-    n_shared = segment.graded.n_shared if segment.graded is not None else 0
     cells = segment.in_which
-    codes = segment.words, cells.centres, cells.begins, cells.ends, alive, n_shared
+    codes = segment.words, cells.centres, cells.begins, cells.ends, alive, 0
     asked = (
         queries.words,
         queries.masks,
