@@ -34,8 +34,8 @@ def test_results_of_the_readme():
     header, *shown = rows(section(README, "Results"))
     assert header == ["method", "CIFAR-10", "MS-COCO, 18 classes", "clothes"]
     assert len(shown) >= 4
-    for number, name in enumerate(("cifar10", "coco18", "apparel"), start=1):
-        columns, *known = rows(TABLES[f"tuned-{name}-storage"])
+    for number, name in enumerate(("tuned-cifar10", "several-coco18", "tuned-apparel"), start=1):
+        columns, *known = rows(TABLES[f"{name}-storage"])
         plain, sure = columns.index("Hamming distance"), columns.index("soft, 1 sure bit per bit")
         measured = {row[0]: f"{row[plain]} → {row[sure]}" for row in known if row[1] == "32"}
         for row in shown:
