@@ -48,11 +48,10 @@ class Cells:
             object.__setattr__(self, name, read_only(np.ascontiguousarray(getattr(self, name))))
 
     @classmethod
-    def whole(cls, words: NDArray[Any], n_bits: int, cut: int = 0) -> "Cells":
-        """Return one cell of all codes (w, c), of which nothing is known, or two: those before and after a place."""
-        edges = np.array([0, cut, words.shape[1]] if 0 < cut < words.shape[1] else [0, words.shape[1]])
-        rings = np.repeat(edges[:, None], n_bits + 1, axis=1)
-        return cls(np.zeros((len(words), len(edges) - 1), words.dtype), rings[:-1], rings[1:])
+    def whole(cls, words: NDArray[Any], n_bits: int) -> "Cells":
+        """Return one cell of all codes (w, c), of which nothing is known."""
+        begins = np.zeros((1, n_bits + 1), np.int64)
+        return cls(np.zeros((len(words), 1), words.dtype), begins, begins + words.shape[1])
 
     @classmethod
     def of_rings(cls, centres: NDArray[Any], rings: NDArray[Any], words: NDArray[Any], n_bits: int) -> "Cells":
@@ -77,13 +76,10 @@ class Cells:
         return np.concatenate([self.begins, self.ends[:, -1:]], axis=1)
 
 
-def find_cells(
-    words: NDArray[Any], sizes: Ints, n_bits: int, part: Ints | None = None, fewest: int | None = None
-) -> tuple[Cells, Ints] | None:
+def find_cells(words: NDArray[Any], sizes: Ints, n_bits: int, fewest: int | None = None) -> tuple[Cells, Ints] | None:
     """Return cells of distinct codes (w, c) and the order (c,) in which these stand in them.
 
     sizes  int64 (c,) how many ids each code has, or empty: one each
-    part   int64 (c,) 0 or 1: codes of part 1 come after all of part 0, in cells of their own with the same centres
 
     None where cells do not pay: codes are fewer than `fewest`, or lie anywhere. Several threads may do it at once.
     """
@@ -105,17 +101,13 @@ def find_cells(
         centres = majority(sample, cell, centres, n_bits)
     centres = read_only(np.ascontiguousarray(np.unique(centres, axis=1)))
     cell, away = nearest_centre(read_only(words), centres)
-    found = _sorted(words, centres, cell, away, part, n_bits)
+    found = _sorted(words, centres, cell, away, n_bits)
     KERNELS.note_ready(words.dtype, "cells")
     return found if _pay(found[0], read_only(words), sizes, sample[:, :_TRIED], n_bits) else None
 
 
-def _sorted(
-    words: NDArray[Any], centres: NDArray[Any], cell: Ints, away: Ints, part: Ints | None, n_bits: int
-) -> tuple[Cells, Ints]:
+def _sorted(words: NDArray[Any], centres: NDArray[Any], cell: Ints, away: Ints, n_bits: int) -> tuple[Cells, Ints]:
     """Return the cells, and the order (c,) of codes by cell and by how far (c,) they are from its centre."""
-    if part is not None:
-        centres, cell = np.tile(centres, 2), cell + part * centres.shape[1]
     m, n_rings = centres.shape[1], n_bits + 1
     starts, order = in_key_order(cell * n_rings + away, m * n_rings)
     rings = np.append(starts[:-1].reshape(m, n_rings), starts[n_rings::n_rings, None], axis=1)

@@ -72,15 +72,6 @@ class Graded:
         """Return the level rows (r · w, n) of each of the keys."""
         return np.repeat(self.levels, np.diff(self.starts), axis=1) if len(self.starts) else self.levels
 
-    def reordered(self, order: Ints, keys: Ints) -> "Graded":
-        """Return the levels of the codes in another order (c,), with the segment's keys (n,) in that order."""
-        rows, by_row = moved(self.rows, order)
-        levels = self.levels[:, by_row]
-        if not len(self.starts):
-            return Graded(rows, levels, _NONE, keys)
-        starts, by_key = moved(self.starts, by_row)
-        return Graded(rows, levels, starts, self.keys[by_key])
-
 
 @dataclass(frozen=True, eq=False)
 class Summary:

@@ -78,17 +78,15 @@ class Segment:
     def in_cells(self) -> "tuple[Segment, Ids] | None":
         """Return the segment with its codes in cells, none removed, and where each of its keys stands here.
 
-        None where cells do not pay.
+        None where cells do not pay; codes with levels have an order of their own, in which these are weighed sooner.
         """
-        found = find_cells(self.words, np.diff(self.starts), self.n_bits, self._apart)
+        found = None if self.graded is not None else find_cells(self.words, np.diff(self.starts), self.n_bits)
         if found is None:
             return None
         cells, order = found
         starts, key_order = moved(self.starts, order)
-        keys = self.keys[key_order]
-        graded = None if self.graded is None else self.graded.reordered(order, keys)
         words = np.ascontiguousarray(self.words[:, order])
-        return Segment(words, starts, keys, _ALL, self.n_bits, graded, cells), key_order
+        return Segment(words, starts, self.keys[key_order], _ALL, self.n_bits, None, cells), key_order
 
     @cached_property
     def _in_cells(self) -> "Segment":
@@ -104,7 +102,7 @@ class Segment:
     def note_searched(self, times: int) -> None:
         """Have the codes put into cells once they were searched as often as that costs."""
         n = self.words.shape[1]
-        if self.cells is None and n >= FEWEST:
+        if self.cells is None and self.graded is None and n >= FEWEST:
             self._later.ask(times, _SEARCHES * int(n**0.5), self.in_cells)
 
     def check(self, n_rows: int) -> None:
@@ -254,19 +252,10 @@ class Segment:
         running = np.concatenate([[0], np.cumsum(living)])
         return np.diff(running[self.starts])
 
-    @property
-    def _apart(self) -> Ids | None:
-        """Which codes have one row of levels (1) and come after those with several (0)."""
-        if self.graded is None or not len(self.graded.rows):
-            return None
-        single: Ids = (np.diff(self.graded.rows) == 1).astype(np.int64)
-        return single
-
     @cached_property
     def in_which(self) -> Cells:
-        """The cells of the codes, or one that has them all; codes with one row of levels are in another."""
-        cut = 0 if self.graded is None else self.graded.n_shared
-        return Cells.whole(self.words, self.n_bits, cut) if self.cells is None else self.cells
+        """The cells of the codes, or one that has them all."""
+        return Cells.whole(self.words, self.n_bits) if self.cells is None else self.cells
 
     @cached_property
     def summary(self) -> Summary:
