@@ -63,7 +63,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
     for figure in sorted((ROOT / "results").glob("figures/*.png")) + sorted(
-        (ROOT / "results").glob("tuned/figures/tuned-*.png")
+        (ROOT / "results").glob("[tr]*/figures/[tr]*.png")  # tuned and regime
     ):
         files.append(File.generated(config, f"figures/{figure.name}", abs_src_path=str(figure)))
     files.append(File.generated(config, "figures/report.html", abs_src_path=str(ROOT / "results" / "index.html")))
