@@ -55,26 +55,18 @@ def choose_masks(weights: Array, i: int, n_words: int, masks: Array, worth: Arra
 
 @compiled(allocates=False)
 def next_light(
-    words: Array, n_words: int, levels: Array, shift: int, begin: int, end: int, queries: Array, i: int, masks: Array,
-    worth: Array, b: int, reach: Any, sums: Array,
+    words: Array, begin: int, end: int, queries: Array, i: int, masks: Array, worth: Array, b: int, reach: Any,
+    sums: Array,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Return where the next 64 codes begin of which some may be within reach of query i, and which, as bits.
 
-    Of words (w, c) the first n_words rows count, those of a code j, and of levels (r, m) all rows, those of j + shift;
-    there is at least one. From the end on there are none. sums (64,) is overwritten.
+    From the end on there are none. sums (64,) is overwritten.
     """
-    n_codes = words.shape[1] if n_words else levels.shape[1]
-    if levels.shape[0]:
-        n_codes = min(n_codes, levels.shape[1] - shift)
-    at, whole = np.uintp(begin), np.uintp(min(end, max(n_codes - RUN + 1, 0)))
-    skipped = queries.shape[1] - levels.shape[0]
+    at, whole = np.uintp(begin), np.uintp(min(end, max(words.shape[1] - RUN + 1, 0)))
     hits = np.uint64(0)
     while at < whole and hits == 0:
-        for row in range(n_words):
-            _add(words, row, at, queries[i, row], masks, worth, b, row, row == 0, sums)
-        for row in range(levels.shape[0]):
-            own, place = skipped + row, np.uintp(np.int64(at) + shift)
-            _add(levels, row, place, queries[i, own], masks, worth, b, own, row + n_words == 0, sums)
+        for row in range(words.shape[0]):
+            _add(words, row, at, queries[i, row], masks, worth, b, sums)
         hits = _within(sums, reach)
         at += np.uintp(RUN)
     run: Any = np.int64(at)
@@ -89,19 +81,17 @@ def next_light(
 
 
 @compiled(inline="always")
-def _add(
-    rows: Array, row: int, begin: Any, word: Any, masks: Array, worth: Array, b: int, own: int, first: bool, sums: Array
-) -> None:
+def _add(words: Array, row: int, begin: Any, word: Any, masks: Array, worth: Array, b: int, sums: Array) -> None:
     """Set the sums of 64 words of a row to the bounds of what they weigh, or add these."""
     r, at = np.uintp(row), np.uintp(begin)
-    light, heavy, low, high = masks[b, own, 0], masks[b, own, 1], worth[b, own, 0], worth[b, own, 1]
-    if first:
+    light, heavy, low, high = masks[b, row, 0], masks[b, row, 1], worth[b, row, 0], worth[b, row, 1]
+    if row == 0:
         for j in range(np.uintp(RUN)):
-            x = rows[r, at + j] ^ word
+            x = words[r, at + j] ^ word
             sums[j] = popcount(x & light) * low + popcount(x & heavy) * high
     else:
         for j in range(np.uintp(RUN)):
-            x = rows[r, at + j] ^ word
+            x = words[r, at + j] ^ word
             sums[j] += popcount(x & light) * low + popcount(x & heavy) * high
 
 

@@ -2,7 +2,7 @@
 
 As in `scan`, a query looks into the nearest cell, into the next ones until it has k ids, and at last wherever something
 may be as near. Codes are bounded from below 64 at a time (see `soft_coarse`), and those that may matter are weighed.
-A code has one row of levels or several; the distance to the code alone bounds those of its rows from below.
+Codes with levels stand in no cells: see `soft_rows` and `soft_whole`.
 """
 
 from typing import Any
@@ -14,36 +14,30 @@ from dmuh.index.compiled import compiled, lowest_one, popcount
 from dmuh.index.keeping import BLOCK, CHUNK, first_turned, forget, n_ids, order, sort
 from dmuh.index.scan import ONE, RUN, VISITED, radii, want
 from dmuh.index.soft_coarse import choose_masks, next_light
-from dmuh.index.soft_scan import weigh_codes, weigh_levels, weigh_one
+from dmuh.index.soft_scan import weigh_codes
 
 _FIRST = 64  # how much farther than the nearest centre the next ones are; then twice as far, and so on
 _SMALL = 96  # codes of a cell up to which its rings are not looked at
-_PIECE = 1024  # rows that are looked at before there is room for more
 
 Array = NDArray[Any]
 
 
 @compiled()
 def nearest_soft(
-    words: Array, centres: Array, begins: Array, ends: Array, code_alive: Array, n_shared: int, rows: Array,
-    levels: Array, starts: Array, ids: Array, alive: Array, living: Array, queries: Array, masks: Array,
-    weights: Array, turns: Array, asked: Array, first: int, last: int, most: int, distances: Array, found: Array,
+    words: Array, centres: Array, begins: Array, ends: Array, starts: Array, ids: Array, alive: Array, living: Array,
+    queries: Array, masks: Array, weights: Array, turns: Array, asked: Array, first: int, last: int, most: int,
+    distances: Array, found: Array,
 ) -> None:  # fmt: skip
     """Find the k nearest ids of the queries asked[first…last] by weighted distance, equal ones by turned id.
 
     words       (w, c) codes in cells: centres (w, m), begins and ends int64 (m, n_bits + 1)
-    code_alive  int64 (c,) how many ids of a code may be found, or empty: all
-    n_shared    codes from this one on have one row each
-    rows        int64 (c + 1,) where the rows of each code begin, or empty: one each
-    levels      (r, rows), starts int64 (rows + 1,) or empty, ids int64 (n,), alive int64 (rows,) or empty, and living
-                bool (n,) or empty: the level rows, and their ids as those of codes in `scan.nearest`; r may be 0
-    queries     (q, w + r), masks (q, w + r, DIGITS), weights uint8 (q, groups, n_bits): see `SoftQueries`
+    queries     (q, w), masks (q, w, DIGITS), weights uint8 (q, 1, n_bits): see `SoftQueries`
     most        the largest distance that there is
     The others are those of `scan.nearest`.
     """
     k, m, n_words, n_bits = found.shape[1], centres.shape[1], words.shape[0], begins.shape[1] - 1
     n_runs = -(-m // RUN)
-    entries = np.empty((BLOCK, 2 * k + 2 * CHUNK), np.int64)  # rows that are kept
+    entries = np.empty((BLOCK, 2 * k + 2 * CHUNK), np.int64)  # codes that are kept
     away = np.empty((BLOCK, 2 * k + 2 * CHUNK), np.int32)
     n_near = np.zeros(BLOCK, np.int64)
     counts = np.zeros((BLOCK, most + 2), np.int64)
@@ -74,9 +68,8 @@ def nearest_soft(
                     upto = np.int64(far[b, :m].min()) + step if lacking else np.int64(-1)
                 want(far, least, b, upto, limit[b], wanted)
             _visit(
-                words, centres, begins, ends, code_alive, n_shared, rows, levels, starts, ids, alive, living, queries,
-                masks, weights, turns, asked, block, size, k, entries, away, n_near, counts, limit, nearer, far, wanted,
-                coarse, worth, light, sums,
+                words, centres, begins, ends, starts, ids, alive, living, queries, masks, weights, turns, asked, block,
+                size, k, entries, away, n_near, counts, limit, nearer, far, wanted, coarse, worth, light, sums,
             )  # fmt: skip
             if final:
                 break
@@ -125,11 +118,10 @@ def _measure(
 
 @compiled()
 def _visit(
-    words: Array, centres: Array, begins: Array, ends: Array, code_alive: Array, n_shared: int, rows: Array,
-    levels: Array, starts: Array, ids: Array, alive: Array, living: Array, queries: Array, masks: Array,
-    weights: Array, turns: Array, asked: Array, block: int, size: int, k: int, entries: Array, away: Array,
-    n_near: Array, counts: Array, limit: Array, nearer: Array, far: Array, wanted: Array, coarse: Array, worth: Array,
-    light: Array, sums: Array,
+    words: Array, centres: Array, begins: Array, ends: Array, starts: Array, ids: Array, alive: Array, living: Array,
+    queries: Array, masks: Array, weights: Array, turns: Array, asked: Array, block: int, size: int, k: int,
+    entries: Array, away: Array, n_near: Array, counts: Array, limit: Array, nearer: Array, far: Array, wanted: Array,
+    coarse: Array, worth: Array, light: Array, sums: Array,
 ) -> None:  # fmt: skip
     """Look into the cells that the queries of a block want, chunk by chunk."""
     for run in range(wanted.shape[1]):
@@ -156,16 +148,10 @@ def _visit(
                         make_room(
                             starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turns[i]
                         )
-                    if begin >= n_shared:
-                        _scan(
-                            words, levels, rows, starts, alive, begin, end, queries, masks, i, k, entries, away, b,
-                            n_near, counts, limit, nearer, coarse, worth, sums,
-                        )  # fmt: skip
-                    else:
-                        _scan_shared(
-                            words, levels, rows, starts, ids, alive, living, code_alive, begin, end, queries, masks, i,
-                            turns[i], k, entries, away, b, n_near, counts, limit, nearer, coarse, worth, sums,
-                        )  # fmt: skip
+                    _scan(
+                        words, starts, alive, begin, end, queries, masks, i, k, entries, away, b, n_near, counts, limit,
+                        nearer, coarse, worth, sums,
+                    )  # fmt: skip
             for b in range(size):
                 if wanted[b, run] >> bit & ONE:
                     far[b, cell] = VISITED
@@ -204,89 +190,21 @@ def _matters(
 
 @compiled(allocates=False)
 def _scan(
-    words: Array, levels: Array, rows: Array, starts: Array, alive: Array, begin: int, end: int, queries: Array,
-    masks: Array, i: int, k: int, entries: Array, away: Array, b: int, n_near: Array, counts: Array, limit: Array,
-    nearer: Array, coarse: Array, worth: Array, sums: Array,
+    words: Array, starts: Array, alive: Array, begin: int, end: int, queries: Array, masks: Array, i: int, k: int,
+    entries: Array, away: Array, b: int, n_near: Array, counts: Array, limit: Array, nearer: Array, coarse: Array,
+    worth: Array, sums: Array,
 ) -> None:  # fmt: skip
-    """Keep the codes begin…end, of one row each, that are within the limit of query i, lowering it."""
-    n_words = words.shape[0]
-    shift = rows[begin] - begin if len(rows) else 0
+    """Keep the codes begin…end that are within the limit of query i, lowering it."""
     run = begin
     while run < end:
-        run, hits = next_light(words, n_words, levels, shift, run, end, queries, i, coarse, worth, b, limit[b], sums)
+        run, hits = next_light(words, run, end, queries, i, coarse, worth, b, limit[b], sums)
         while hits:
             j = run + np.int64(lowest_one(hits))
             hits &= hits - ONE
             d = _weighed(words, j, queries, masks, i)
-            if levels.shape[0] and d <= limit[b]:
-                d += np.int64(weigh_one(levels, j + shift, queries[i], masks[i]))
             if d <= limit[b]:
-                _keep(j + shift, d, starts, alive, k, entries, away, b, n_near, counts, limit, nearer)
+                _keep(j, d, starts, alive, k, entries, away, b, n_near, counts, limit, nearer)
         run += RUN
-
-
-@compiled()
-def _scan_shared(
-    words: Array, levels: Array, rows: Array, starts: Array, ids: Array, alive: Array, living: Array, code_alive: Array,
-    begin: int, end: int, queries: Array, masks: Array, i: int, turn: Any, k: int, entries: Array, away: Array, b: int,
-    n_near: Array, counts: Array, limit: Array, nearer: Array, coarse: Array, worth: Array, sums: Array,
-) -> None:  # fmt: skip
-    """Keep the rows of the codes begin…end that are within the limit of query i, lowering it."""
-    n_words, none, weighed = words.shape[0], levels[:0], np.empty(RUN, np.int32)
-    above, upto = np.int64(-1), np.int64(_FIRST)
-    while above < limit[b]:  # near codes first, whose rows set a limit for those of the others
-        run = begin
-        while run < end:
-            reach = min(upto, limit[b])
-            run, hits = next_light(words, n_words, none, 0, run, end, queries, i, coarse, worth, b, reach, sums)
-            while hits:
-                j = run + np.int64(lowest_one(hits))
-                hits &= hits - ONE
-                if len(code_alive) and code_alive[j] == 0:
-                    continue
-                bound = _weighed(words, j, queries, masks, i)
-                if bound <= above or bound > upto:
-                    continue
-                row, stop = rows[j], rows[j + 1]
-                while row < stop and bound <= limit[b]:
-                    piece = min(row + _PIECE, stop)
-                    if n_near[b] + _PIECE > entries.shape[1]:
-                        make_room(starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turn)
-                    _scan_rows(
-                        levels, starts, alive, row, piece, bound, queries, masks, i, k, entries, away, b, n_near,
-                        counts, limit, nearer, weighed,
-                    )  # fmt: skip
-                    row = piece
-            run += RUN
-        above, upto = upto, upto + upto
-
-
-@compiled(allocates=False)
-def _scan_rows(
-    levels: Array, starts: Array, alive: Array, row: int, stop: int, bound: Any, queries: Array, masks: Array, i: int,
-    k: int, entries: Array, away: Array, b: int, n_near: Array, counts: Array, limit: Array, nearer: Array,
-    weighed: Array,
-) -> None:  # fmt: skip
-    """Keep the rows row…stop of a code that are within the limit, where the code alone is as far as `bound`."""
-    while row < stop and bound <= limit[b]:
-        # weighed at once: what levels add differs less from row to row than a bound from below is short of it
-        n = min(RUN, levels.shape[1] - row)  # into the next code's rows: the rest of a run would be weighed one by one
-        weigh_levels(levels, row, row + n, queries[i], masks[i], False, weighed, 0)
-        if bound + _least(weighed, n) <= limit[b]:
-            for at in range(row, min(row + n, stop)):
-                d = bound + np.int64(weighed[at - row])
-                if d <= limit[b]:
-                    _keep(at, d, starts, alive, k, entries, away, b, n_near, counts, limit, nearer)
-        row += RUN
-
-
-@compiled(inline="always")
-def _least(weighed: Array, n: int) -> Any:
-    """Return the least of the first n numbers."""
-    least = np.int32(2**31 - 1)
-    for at in range(np.uintp(n)):
-        least = min(least, weighed[at])
-    return np.int64(least)
 
 
 @compiled(inline="always")
@@ -302,13 +220,13 @@ def _weighed(words: Array, j: int, queries: Array, masks: Array, i: int) -> Any:
 
 @compiled(inline="always")
 def _keep(
-    row: int, d: Any, starts: Array, alive: Array, k: int, entries: Array, away: Array, b: int, n_near: Array,
+    j: int, d: Any, starts: Array, alive: Array, k: int, entries: Array, away: Array, b: int, n_near: Array,
     counts: Array, limit: Array, nearer: Array,
 ) -> None:  # fmt: skip
-    """Keep a row at a distance within the limit, and lower the limit."""
-    n = n_ids(starts, alive, row)
+    """Keep a code at a distance within the limit, and lower the limit."""
+    n = n_ids(starts, alive, j)
     if n > 0:
-        entries[b, n_near[b]], away[b, n_near[b]] = row, d
+        entries[b, n_near[b]], away[b, n_near[b]] = j, d
         n_near[b] += 1
         counts[b, d] += n
         if d < limit[b]:
@@ -323,7 +241,7 @@ def make_room(
     starts: Array, ids: Array, living: Array, entries: Array, away: Array, n_near: Array, b: int, limit: int,
     wanted: int, turn: Any,
 ) -> None:  # fmt: skip
-    """Drop the rows beyond the limit, and of those at it all but as many as ids are wanted, by turned ids."""
+    """Drop the codes beyond the limit, and of those at it all but as many as ids are wanted, by turned ids."""
     n = forget(entries, away, n_near, b, limit)
     if 2 * n < len(entries):
         return
@@ -345,11 +263,11 @@ def make_room(
 
 
 @compiled()
-def _smallest(starts: Array, ids: Array, living: Array, row: int, turn: Any) -> Any:
-    """Return the smallest turned id of a row that may be found; there is one."""
+def _smallest(starts: Array, ids: Array, living: Array, j: int, turn: Any) -> Any:
+    """Return the smallest turned id of a code that may be found; there is one."""
     if len(starts) == 0:
-        return ids[row] - turn
-    e = first_turned(ids, starts[row], starts[row + 1], turn)
+        return ids[j] - turn
+    e = first_turned(ids, starts[j], starts[j + 1], turn)
     while len(living) and not living[e]:
-        e = e + 1 if e + 1 < starts[row + 1] else starts[row]
+        e = e + 1 if e + 1 < starts[j + 1] else starts[j]
     return ids[e] - turn

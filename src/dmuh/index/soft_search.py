@@ -122,17 +122,15 @@ def _scan(
         weighed = segment.words, *rows[1:]
         over_cores(lambda a, b: nearest_scanned(*weighed, *asked, a, b, most, distances, found), n)
     else:
-        _scan_cells(segment, rows, alive, queries, distances, found)
+        _scan_cells(segment, rows, queries, distances, found)
 
 
-def _scan_cells(
-    segment: Segment, rows: _Rows, alive: Ids, queries: SoftQueries, distances: Distances, found: Ids
-) -> None:
+def _scan_cells(segment: Segment, rows: _Rows, queries: SoftQueries, distances: Distances, found: Ids) -> None:
     """Fill in the nearest of each query in cells, those near the same centre one after the other."""
     from dmuh.index.soft_nearest import nearest_soft
 
     cells = segment.in_which
-    codes = segment.words, cells.centres, cells.begins, cells.ends, alive, 0
+    codes = segment.words, cells.centres, cells.begins, cells.ends, *rows[2:]
     asked = (
         queries.words,
         queries.masks,
@@ -140,7 +138,7 @@ def _scan_cells(
         queries.turns,
         segment.by_centre(queries.words[:, : len(segment.words)].T),
     )
-    over_cores(lambda a, b: nearest_soft(*codes, *rows, *asked, a, b, queries.most, distances, found), len(found))
+    over_cores(lambda a, b: nearest_soft(*codes, *asked, a, b, queries.most, distances, found), len(found))
 
 
 def _scan_within(
