@@ -29,6 +29,18 @@ def n_ids(starts: Array, alive: Array, j: int | np.int64) -> Any:
     return np.int64(1)
 
 
+@compiled(inline="always")
+def lowered(limit: Any, nearer: Any, counts: Array, away: Any, n: Any, k: int) -> tuple[Any, Any]:
+    """Count n ids at a distance; return the limit beyond which none is needed any more, and the ids below it."""
+    counts[away] += n
+    if away < limit:
+        nearer += n
+    while nearer >= k:
+        limit -= 1
+        nearer -= counts[limit]
+    return limit, nearer
+
+
 @compiled()
 def forget(codes: Array, away: Array, n_near: Array, b: int, limit: int) -> Any:
     """Drop the codes beyond the limit; return how many are left."""
@@ -182,3 +194,40 @@ def _ties(
                 taken += 1
             e = e + 1 if e + 1 < end else begin
     return n_ties
+
+
+@compiled()
+def make_room(
+    starts: Array, ids: Array, living: Array, entries: Array, away: Array, n_near: Array, b: int, limit: int,
+    wanted: int, turn: Any,
+) -> None:  # fmt: skip
+    """Drop the codes or rows beyond the limit, and of those at it all but as many as ids are wanted, by turned ids."""
+    n = forget(entries, away, n_near, b, limit)
+    if 2 * n < len(entries):
+        return
+    n_ties = 0
+    ties = np.empty(n, np.int64)
+    for at in range(n):
+        if away[at] == limit:
+            ties[n_ties] = _smallest(starts, ids, living, entries[at], turn)
+            n_ties += 1
+    if n_ties <= wanted:
+        return
+    sort(ties[:n_ties])
+    left = 0
+    for at in range(n):
+        if away[at] < limit or _smallest(starts, ids, living, entries[at], turn) <= ties[wanted - 1]:
+            entries[left], away[left] = entries[at], away[at]
+            left += 1
+    n_near[b] = left
+
+
+@compiled()
+def _smallest(starts: Array, ids: Array, living: Array, j: int, turn: Any) -> Any:
+    """Return the smallest turned id of a code or row that may be found; there is one."""
+    if len(starts) == 0:
+        return ids[j] - turn
+    e = first_turned(ids, starts[j], starts[j + 1], turn)
+    while len(living) and not living[e]:
+        e = e + 1 if e + 1 < starts[j + 1] else starts[j]
+    return ids[e] - turn

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.index.compiled import compiled, lowest_one, popcount
-from dmuh.index.keeping import BLOCK, CHUNK, first_turned, forget, n_ids, order, sort
+from dmuh.index.keeping import BLOCK, CHUNK, make_room, n_ids, order
 from dmuh.index.scan import ONE, RUN, VISITED, radii, want
 from dmuh.index.soft_coarse import choose_masks, next_light
 from dmuh.index.soft_scan import weigh_codes
@@ -234,40 +234,3 @@ def _keep(
         while nearer[b] >= k:
             limit[b] -= 1
             nearer[b] -= counts[b, limit[b]]
-
-
-@compiled()
-def make_room(
-    starts: Array, ids: Array, living: Array, entries: Array, away: Array, n_near: Array, b: int, limit: int,
-    wanted: int, turn: Any,
-) -> None:  # fmt: skip
-    """Drop the codes beyond the limit, and of those at it all but as many as ids are wanted, by turned ids."""
-    n = forget(entries, away, n_near, b, limit)
-    if 2 * n < len(entries):
-        return
-    n_ties = 0
-    ties = np.empty(n, np.int64)
-    for at in range(n):
-        if away[at] == limit:
-            ties[n_ties] = _smallest(starts, ids, living, entries[at], turn)
-            n_ties += 1
-    if n_ties <= wanted:
-        return
-    sort(ties[:n_ties])
-    left = 0
-    for at in range(n):
-        if away[at] < limit or _smallest(starts, ids, living, entries[at], turn) <= ties[wanted - 1]:
-            entries[left], away[left] = entries[at], away[at]
-            left += 1
-    n_near[b] = left
-
-
-@compiled()
-def _smallest(starts: Array, ids: Array, living: Array, j: int, turn: Any) -> Any:
-    """Return the smallest turned id of a code that may be found; there is one."""
-    if len(starts) == 0:
-        return ids[j] - turn
-    e = first_turned(ids, starts[j], starts[j + 1], turn)
-    while len(living) and not living[e]:
-        e = e + 1 if e + 1 < starts[j + 1] else starts[j]
-    return ids[e] - turn

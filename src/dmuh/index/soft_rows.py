@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from dmuh.index.compiled import compiled
 from dmuh.index.graded import RUN
-from dmuh.index.keeping import first_turned, forget, n_ids, order, sort
+from dmuh.index.keeping import BLOCK, CHUNK, lowered, make_room, n_ids, order
 from dmuh.index.soft_scan import six, weigh_codes, weigh_levels, weigh_one
-from dmuh.index.soft_whole import BLOCK, CHUNK, PART, keep, lowered, next_part
+from dmuh.index.soft_whole import PART, keep, next_part
 
 _PIECE = 1024  # rows that are weighed together
 _FEW = 6  # rows that are weighed one by one
@@ -65,7 +65,7 @@ def nearest_in_rows(
                     limit[b] if settled else np.int64(_FAR), near, bounds,
                 )  # fmt: skip
                 if n_near[b] + CHUNK > entries.shape[1]:
-                    _make_room(starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turn)
+                    make_room(starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turn)
                 if not shared:
                     n_near[b], limit[b], nearer[b] = keep(
                         bounds, rows[begin], rows[begin] + end - begin, starts, alive, k, entries[b], away[b],
@@ -145,7 +145,7 @@ def _visit(
             while row < stop:
                 piece = min(row + _PIECE, stop)
                 if n_near[b] + _PIECE > len(entries):
-                    _make_room(starts, ids, living, entries, away, n_near, b, limit, k - nearer, turn)
+                    make_room(starts, ids, living, entries, away, n_near, b, limit, k - nearer, turn)
                 if piece - row <= _FEW:
                     for at in range(row, piece):
                         weighed[at - row] = weigh_one(levels, at, query, masks)
@@ -180,40 +180,3 @@ def _take(
                     limit, nearer = lowered(limit, nearer, counts, d, m, k)
         part = next_part(weighed, part + PART, n, limit - bound)
     return n_near, limit, nearer
-
-
-@compiled()
-def _make_room(
-    starts: Array, ids: Array, living: Array, entries: Array, away: Array, n_near: Array, b: int, limit: int,
-    wanted: int, turn: Any,
-) -> None:  # fmt: skip
-    """Drop the rows beyond the limit, and of those at it all but as many as ids are wanted, by turned ids."""
-    n = forget(entries, away, n_near, b, limit)
-    if 2 * n < len(entries):
-        return
-    n_ties = 0
-    ties = np.empty(n, np.int64)
-    for at in range(n):
-        if away[at] == limit:
-            ties[n_ties] = _smallest(starts, ids, living, entries[at], turn)
-            n_ties += 1
-    if n_ties <= wanted:
-        return
-    sort(ties[:n_ties])
-    left = 0
-    for at in range(n):
-        if away[at] < limit or _smallest(starts, ids, living, entries[at], turn) <= ties[wanted - 1]:
-            entries[left], away[left] = entries[at], away[at]
-            left += 1
-    n_near[b] = left
-
-
-@compiled()
-def _smallest(starts: Array, ids: Array, living: Array, row: int, turn: Any) -> Any:
-    """Return the smallest turned id of a row that may be found; there is one."""
-    if len(starts) == 0:
-        return ids[row] - turn
-    e = first_turned(ids, starts[row], starts[row + 1], turn)
-    while len(living) and not living[e]:
-        e = e + 1 if e + 1 < starts[row + 1] else starts[row]
-    return ids[e] - turn

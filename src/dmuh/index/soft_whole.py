@@ -11,26 +11,12 @@ from numpy.typing import NDArray
 
 from dmuh.index.compiled import compiled
 from dmuh.index.graded import RUN
-from dmuh.index.keeping import forget, n_ids, order, wider
+from dmuh.index.keeping import BLOCK, CHUNK, forget, lowered, n_ids, order, wider
 from dmuh.index.soft_scan import weigh_codes, weigh_levels
 
-CHUNK = 4096  # codes that are weighed together, and stay in the cache while a block of queries passes over them
-BLOCK = 16  # queries in such a block
 PART = 16  # codes that are looked at where one of a run is near
 
 Array = NDArray[Any]
-
-
-@compiled(inline="always")
-def lowered(limit: Any, nearer: Any, counts: Array, away: Any, n: Any, k: int) -> tuple[Any, Any]:
-    """Count n ids at a distance; return the limit beyond which none is needed any more, and the ids below it."""
-    counts[away] += n
-    if away < limit:
-        nearer += n
-    while nearer >= k:
-        limit -= 1
-        nearer -= counts[limit]
-    return limit, nearer
 
 
 @compiled(inline="always")
