@@ -126,6 +126,11 @@ def test_train_on_a_list_with_several_labels(photos, tmp_path):
     item = Collection(tmp_path / "codes").items([1])[1]
     assert item.metadata == {"image_id": "1", "caption": "number 1"}
     assert item.labels == ["red", "round"]
+    (tmp_path / "list.csv").write_text("\n".join([*lines, "1,another text,0,0"]))
+    texts = ["--texts", "caption", "--out", tmp_path / "texts"]
+    dmuh("encode", tmp_path / "run", tmp_path / "list.csv", *options[:4], *texts)
+    items = Collection(tmp_path / "texts").items(range(20))
+    assert (len(items), items[1].metadata["caption"]) == (20, "number 1\nanother text")
 
 
 @pytest.mark.long

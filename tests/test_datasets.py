@@ -263,6 +263,87 @@ def test_a_list_that_does_not_fit_is_refused(listed, text, options, words):
         listed(text, **options)
 
 
+CAPTIONS = """image,label,first,second,site
+images/1.png,sea,A boat., boat at sea ,north
+images/2.png,sky,,A bird.,north
+images/1.png,sky,A boat.,Two boats.,east
+images/3.png,sea, ,,west
+"""
+
+
+def test_texts_of_one_column(listed, tmp_path):
+    dataset = listed("image,label,caption\nimages/2.png,a,A bird.\nimages/1.png,b, a boat \n", texts="caption")
+    assert names_of(dataset, tmp_path) == ["images/2.png", "images/1.png"]
+    assert dataset.texts == (("A bird.",), ("a boat",))
+    assert dataset.metadata["caption"] == ["A bird.", " a boat "]
+    assert dataset.notes == ()
+
+
+@pytest.mark.parametrize("between", [";", ",", " ; "])
+def test_rows_of_one_image_are_one_image_with_all_their_texts_and_labels(listed, tmp_path, between):
+    dataset = listed(CAPTIONS, texts=between.join(["first", "second"]))
+    assert names_of(dataset, tmp_path) == ["images/1.png", "images/2.png"]
+    assert dataset.texts == (("A boat.", "boat at sea", "Two boats."), ("A bird.",))
+    assert label_texts(dataset) == ["sea;sky", "sky"]
+    assert dataset.metadata["site"] == ["north\neast", "north"]
+    assert dataset.notes == ("1 images have no text and are left out",)
+
+
+def test_rows_stay_as_they_are_where_no_texts_are_read(listed):
+    dataset = listed(CAPTIONS)
+    assert (len(dataset), dataset.texts) == (4, None)
+    assert dataset.metadata["first"] == ["A boat.", "", "A boat.", " "]
+
+
+def test_columns_of_texts_are_no_labels(listed):
+    dataset = listed("image,class,cat\nimages/1.png,1,1\nimages/2.png,0,0\n", texts="class")
+    assert (dataset.classes, dataset.texts) == (("cat",), (("1",), ("0",)))
+    assert listed('image,label,"a;b"\nimages/1.png,x,hm\n', texts="a;b").texts == (("hm",),)
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ("firs", "unknown column 'firs': did you mean first"),
+        ("first;secnd", "unknown column 'secnd': did you mean second"),
+    ],
+)
+def test_columns_of_texts_that_are_not_there_are_refused(listed, texts, words):
+    with pytest.raises(DataError, match=words):
+        listed(CAPTIONS, texts=texts)
+
+
+def test_a_list_without_any_text_is_refused(listed):
+    with pytest.raises(DataError, match=r"list\.csv has no text about any image"):
+        listed("image,label,caption\nimages/1.png,a, \n", texts="caption")
+
+
+def test_texts_are_read_from_data_sets_that_have_them(tmp_path):
+    touch(tmp_path, "a/1.png")
+    (tmp_path / "a.csv").write_text("image,label,caption\na/1.png,x,A boat.\n")
+    assert load_dataset("csv", tmp_path / "a.csv", texts="caption").texts == (("A boat.",),)
+    words = r"folder has no texts: they are read from csv \(columns of the list\) and coco \(captions\)"
+    with pytest.raises(ConfigError, match=words):
+        load_dataset("folder", tmp_path, texts="caption")
+
+
+def test_texts_change_the_fingerprint_and_not_what_is_known_of_the_images(listed):
+    plain, one, other = listed(CAPTIONS), listed(CAPTIONS, texts="first"), listed(CAPTIONS, texts="second")
+    assert len({data.fingerprint() for data in (plain, one, other)}) == 3
+    labels, images = np.ones((2, 1), np.uint8), ["d/a.png", "d/b.png"]
+    alone = Dataset("x", images, labels, ("p",))
+    said = [Dataset("x", images, labels, ("p",), texts=texts) for texts in ((("a", "b"), ("c",)), (("a",), ("b", "c")))]
+    assert alone.fingerprint().startswith("188c613f487fddc9")  # as before there were texts
+    assert len({alone.fingerprint(), *(data.fingerprint() for data in said)}) == 3
+    assert {data.content_key() for data in said} == {alone.content_key()}
+
+
+@pytest.mark.parametrize("texts", [(("a",),), (("a",), ())])
+def test_texts_must_be_there_for_each_image(texts):
+    with pytest.raises(InputError, match="one or more sentences for each of 2 images, got 1 with some"):
+        Dataset("x", ["1.png", "2.png"], np.ones((2, 1), np.uint8), ("a",), texts=texts)
+
+
 def test_the_one_list_of_a_folder_is_found(tmp_path):
     touch(tmp_path, "1.png")
     (tmp_path / "a.csv").write_text("image,label\n1.png,x\n")

@@ -179,6 +179,7 @@ def test_images_of_a_trained_index_are_searched_by_id_and_code_too(digit_run, ph
         ({"hash": ["8f373714acfcf4d0"]}, ["--hash-column", "hsh"], "unknown column 'hsh': did you mean hash?"),
         ({"hash": ["8f373714acfcf4d0"]}, ["--sure", "1"], "is a table: give it and --out, without images and --sure"),
         ({"hash": ["8f373714acfcf4d0"]}, ["--path-format", "{id}"], "hashes are read with --path-column"),
+        ({"hash": ["8f373714acfcf4d0"]}, ["--texts", "id"], "hashes are read with --path-column"),
         ({"hash": []}, [], "lists no hashes"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from dmuh import configure, load_dataset, train
 from dmuh.config import DataSettings
 from dmuh.datasets import nuswide
-from dmuh.errors import DataError
+from dmuh.errors import ConfigError, DataError
 from dmuh.protocols import PROTOCOLS
 from dmuh.trainer.evaluation import evaluate_run
 
@@ -139,6 +139,27 @@ def test_coco_says_what_is_missing(coco):
     file.unlink()
     with pytest.raises(DataError, match=r"lacks annotations/instances_train2014\.json: download"):
         read("coco", coco)
+
+
+def test_coco_has_captions(coco):
+    assert read("coco", coco).texts is None
+    with pytest.raises(DataError, match=r"lacks annotations/captions_train2014\.json: download"):
+        read("coco", coco, texts="captions")
+    said = {"train2014": [(3, "A cat."), (9, "A brush."), (3, "a man and a cat\n")], "val2014": [(7, "Two cats.")]}
+    for part, captions in said.items():
+        content = {"annotations": [{"image_id": image, "caption": text} for image, text in captions]}
+        put(coco / "annotations" / f"captions_{part}.json", json.dumps(content))
+    data = read("coco", coco, texts="captions")
+    assert [Path(data.path(i)).name for i in range(3)] == ["t9.jpg", "t3.jpg", "v7.jpg"]
+    assert data.texts == (("A brush.",), ("A cat.", "a man and a cat"), ("Two cats.",))
+    assert data.labels.tolist() == [[0, 0, 1], [1, 1, 0], [0, 1, 0]]
+    assert data.notes == ("1 images have no text and are left out", "3 of 3 images have a label")
+    with pytest.raises(ConfigError, match="texts must be captions, got 'caption'"):
+        read("coco", coco, texts="caption")
+    for broken in ("{}", '{"annotations": [{"image_id": 6, "caption": ""}]}', '{"annotations": [7]}'):
+        put(coco / "annotations" / "captions_val2014.json", broken)
+        with pytest.raises(DataError, match="the captions of val2014 are not MS-COCO's"):
+            read("coco", coco, texts="captions")
 
 
 # -- Clothing1M ------------------------------------------------------------------------------------------------------

@@ -33,7 +33,10 @@ from dmuh.methods import METHODS, configure
 
 _SECTIONS = ("settings", "methods", "tuning", "table")
 _PLACE = ("data", "device", "workers")  # settings that say where a run is made, not what it is
-_LATER = {"wrong_labels": "keep"}  # settings that came later, as runs had them before: those keep their names
+_LATER = {
+    "wrong_labels": "keep",
+    "texts": "",
+}  # settings that came later, as runs had them before: those keep their names
 
 
 @dataclass(frozen=True)

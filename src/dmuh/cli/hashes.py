@@ -76,7 +76,7 @@ def index_table(
         index_again(source, Collection(out))
         return out
     bad = dataset.on_bad_image or "fail"
-    if dataset.dataset or dataset.path_format or bad not in ("fail", "skip"):
+    if dataset.dataset or dataset.path_format or dataset.texts or bad not in ("fail", "skip"):
         raise ConfigError(
             "hashes are read with --path-column, --label-column, --label-separator and --on-bad-image fail or skip"
         )

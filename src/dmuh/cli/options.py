@@ -74,6 +74,14 @@ class DatasetOptions(OptionGroup):
             metavar="CHAR", rich_help_panel=_LIST, help="Character between two labels, a semicolon if not given."
         ),
     ] = None
+    texts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            rich_help_panel=_LIST,
+            help="Column with a sentence about the image; several with ; between them. --dataset coco: captions.",
+        ),
+    ] = None
 
 
 Sure = Annotated[

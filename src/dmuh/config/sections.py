@@ -43,6 +43,11 @@ class DataSettings:
         "", "csv: column with the labels; empty looks for labels, label, class, then 0/1 columns"
     )
     label_separator: str = setting("", "csv: what separates labels in that column; empty means ;")
+    texts: str = setting(
+        "",
+        "csv: column with a sentence about each image, or several with ; between them, where rows of one image count "
+        "together; coco: captions; empty reads no texts",
+    )
     clothing_labels: str = setting("noisy", "clothing1m: which labels are read", choices=("noisy", "clean"))
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from dmuh.config import DataSettings, build, keys_of
 from dmuh.datasets import cifar10, clothing1m, coco, nuswide
-from dmuh.datasets.base import Dataset, ImageFiles, Labels, multi_hot, one_hot
+from dmuh.datasets.base import Dataset, ImageFiles, Labels, Texts, multi_hot, one_hot
 from dmuh.datasets.cifar10 import holds_cifar10, load_cifar10
 from dmuh.datasets.clothing1m import load_clothing1m
 from dmuh.datasets.coco import load_coco
@@ -27,6 +27,7 @@ __all__ = [
     "DatasetEntry",
     "ImageFiles",
     "Labels",
+    "Texts",
     "download_dataset",
     "load_dataset",
     "load_images",
@@ -54,6 +55,7 @@ class DatasetEntry:
     about     one line about it
     obtain    how to get it, where it is neither embedded nor the user's own
     archive   what --download fetches, where that is allowed
+    texts     what the setting `texts` may be, where there are sentences about the images
     """
 
     read: Callable[[DataSettings], Dataset]
@@ -61,6 +63,7 @@ class DatasetEntry:
     about: str
     obtain: str = ""
     archive: Archive | None = None
+    texts: str = ""
 
 
 def _mnist5k(settings: DataSettings) -> Dataset:
@@ -86,6 +89,7 @@ def _csv(settings: DataSettings) -> Dataset:
         path_format=settings.path_format,
         label_column=settings.label_column,
         label_separator=settings.label_separator,
+        texts=settings.texts,
         on_bad_image=_on_bad_image(settings),
     )
 
@@ -99,7 +103,9 @@ def _nuswide(settings: DataSettings) -> Dataset:
 
 
 def _coco(settings: DataSettings) -> Dataset:
-    return load_coco(_path(settings), _on_bad_image(settings))
+    if settings.texts not in ("", "captions"):
+        raise ConfigError(f"the texts of coco are its captions: texts must be captions, got {settings.texts!r}")
+    return load_coco(_path(settings), _on_bad_image(settings), captions=bool(settings.texts))
 
 
 def _clothing1m(settings: DataSettings) -> Dataset:
@@ -122,7 +128,12 @@ def _images(settings: DataSettings) -> Dataset:
 DATASETS: dict[str, DatasetEntry] = {
     "mnist5k": DatasetEntry(_mnist5k, "mnist5k", "5,000 MNIST digits, 10 classes; embedded, the default"),
     "folder": DatasetEntry(_folder, "stratified", "your images, one folder per class"),
-    "csv": DatasetEntry(_csv, "stratified", "your images, listed in a CSV file with one or more labels each"),
+    "csv": DatasetEntry(
+        _csv,
+        "stratified",
+        "your images, listed in a CSV file with one or more labels each",
+        texts="columns of the list",
+    ),
     "cifar10": DatasetEntry(
         _cifar10,
         "cifar10",
@@ -136,7 +147,13 @@ DATASETS: dict[str, DatasetEntry] = {
         "NUS-WIDE as released, or a list file of it: its 21 most frequent concepts",
         nuswide.HOW,
     ),
-    "coco": DatasetEntry(_coco, "coco", "MS-COCO 2014: both image folders and their instance annotations", coco.HOW),
+    "coco": DatasetEntry(
+        _coco,
+        "coco",
+        "MS-COCO 2014: both image folders and their instance annotations",
+        coco.HOW,
+        texts="captions",
+    ),
     "clothing1m": DatasetEntry(
         _clothing1m, "clothing1m", "Clothing1M: its label files, noisy or clean, and images", clothing1m.HOW
     ),
@@ -164,14 +181,22 @@ def load_dataset(dataset: str | DataSettings, data: str | Path | None = None, **
     """
     given: dict[str, Any] = options | ({} if data is None else {"data": str(data)})
     if isinstance(dataset, DataSettings) and not given:
-        return _entry(dataset).read(dataset)
+        return _read(dataset)
     layer = asdict(dataset) if isinstance(dataset, DataSettings) else {"dataset": dataset}
     keys = keys_of(DataSettings)
     problems = [unknown("setting of a data set", key, keys) for key in given if key not in keys]
     settings = build(DataSettings, layer | given, problems)
     if settings is None or problems:
         raise ConfigError("; ".join(problems))
-    return _entry(settings).read(settings)
+    return _read(settings)
+
+
+def _read(settings: DataSettings) -> Dataset:
+    entry = _entry(settings)
+    if settings.texts and not entry.texts:
+        known = " and ".join(f"{name} ({other.texts})" for name, other in DATASETS.items() if other.texts)
+        raise ConfigError(f"the data set {settings.dataset} has no texts: they are read from {known}")
+    return entry.read(settings)
 
 
 def download_dataset(settings: DataSettings, progress: Progress) -> None:

@@ -1,8 +1,9 @@
 """Dataset: images that are read lazily and one multi-hot label matrix."""
 
 import hashlib
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from dmuh.errors import DataError, InputError, unknown
 from dmuh.images import Images, OnBadImage, name_of
 
 Labels = NDArray[np.uint8]
+Texts = tuple[tuple[str, ...], ...]  # one or more sentences about each image
 _SAMPLED = 64  # files whose content is read to tell copies from other images of the same sizes
 
 
@@ -41,6 +43,7 @@ class Dataset:
     classes   the names of the columns
     metadata  other columns, each with N values
     test      bool (N,) which images its makers set aside to test with, where they did
+    texts     N tuples of one or more sentences about the image, where texts were read
     notes     what was noticed while reading, one sentence each
 
     >>> images = np.zeros((3, 32, 32, 3), np.uint8)
@@ -55,12 +58,18 @@ class Dataset:
     metadata: dict[str, list[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     test: NDArray[np.bool_] | None = None
+    texts: Texts | None = None
 
     def __post_init__(self) -> None:
         if self.labels.shape != (len(self.images), len(self.classes)):
             raise InputError(
                 f"labels must have shape {(len(self.images), len(self.classes))} (images, classes), "
                 f"got {self.labels.shape}"
+            )
+        if self.texts is not None and (len(self.texts) != len(self.images) or not all(self.texts)):
+            raise InputError(
+                f"texts must be one or more sentences for each of {len(self.images):,} images, got "
+                f"{sum(map(bool, self.texts)):,} with some"
             )
 
     def __len__(self) -> int:
@@ -130,7 +139,7 @@ class Dataset:
         return ";".join(self.label_names(position))
 
     def fingerprint(self) -> str:
-        """Return a digest of what the images are called and how they are labelled.
+        """Return a digest of what the images are called, how they are labelled, and of the texts about them.
 
         It says whether two loads saw the same data; folders may move, so what is above all images does not count.
 
@@ -153,6 +162,8 @@ class Dataset:
             above = len(os.path.commonprefix([parts[:-1] for parts in paths]))  # noqa: RUF071 (of parts, not of characters)
             for parts in paths:
                 digest.update(os.fsencode("/".join(parts[above:])) + b"\0")
+        if self.texts is not None:
+            digest.update(json.dumps(self.texts).encode())
         return digest.hexdigest()
 
     @cached_property
@@ -243,6 +254,23 @@ def existing(paths: Sequence[Path], source: Path, on_bad_image: OnBadImage, advi
         return there, [f"{sentence}; they are left out"]
     skip = ", or leave them out by --on-bad-image skip" if there else ""
     raise DataError(f"{sentence}; {advice}{skip}")
+
+
+def texts_of(sentences: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts of one image: those of the sentences that say something, each once."""
+    return tuple(dict.fromkeys(sentence.strip() for sentence in sentences if sentence.strip()))
+
+
+def having_texts(
+    positions: Sequence[int], texts: Sequence[tuple[str, ...]], source: Path, notes: list[str]
+) -> list[int]:
+    """Return those of the positions that have a text, and note how many have none; it is an error if that is all."""
+    kept = [position for position in positions if texts[position]]
+    if not kept:
+        raise DataError(f"{source} has no text about any image")
+    if len(kept) < len(positions):
+        notes.append(f"{len(positions) - len(kept):,} images have no text and are left out")
+    return kept
 
 
 def multi_hot(names: Sequence[Sequence[str]], classes: Sequence[str]) -> Labels:

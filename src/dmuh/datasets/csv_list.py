@@ -1,18 +1,20 @@
 """csv: a list of images with their labels.
 
 The path of an image is a column (`path_column`) or is built from columns (`path_format`), relative to the list. Labels
-are one column of names separated by ; (`label_column`, `label_separator`), or one 0/1 column per label. All other
-columns are kept as metadata.
+are one column of names separated by ; (`label_column`, `label_separator`), or one 0/1 column per label. Sentences about
+an image are one or more columns (`texts`); then rows of the same image are one image with the sentences and labels of
+all. All other columns are kept as metadata.
 """
 
 import csv
+import re
 import string
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from dmuh.datasets.base import Dataset, Labels, existing, multi_hot
+from dmuh.datasets.base import Dataset, Labels, Texts, existing, having_texts, multi_hot, texts_of
 from dmuh.errors import DataError, unknown
 from dmuh.images import OnBadImage
 
@@ -29,30 +31,73 @@ def load_csv(
     path_format: str = "",
     label_column: str = "",
     label_separator: str = "",
+    texts: str = "",
     on_bad_image: OnBadImage = "fail",
 ) -> Dataset:
-    """Read a list; images that do not exist are an error or left out, as `on_bad_image` says."""
+    """Read a list; images that do not exist are an error or left out, as `on_bad_image` says.
+
+    Where texts are read, images that have none are left out.
+    """
     rows, columns = _read(file)
-    if path_format:
-        path_keys = _keys(path_format, columns, file)
-        try:
-            paths = [file.parent / path_format.format_map(row) for row in rows]
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
-            raise DataError(
-                f"path_format {path_format!r} does not fit the columns, which are texts: {error}"
-            ) from error
-    else:
-        path_keys = [_path_column(path_column, columns, file)]
-        paths = [file.parent / row[path_keys[0]] for row in rows]
+    paths, path_keys = _paths(rows, columns, path_column, path_format, file)
     there, notes = existing(paths, file, on_bad_image, "correct the list or path_format")
     rows, paths = [rows[i] for i in there], [paths[i] for i in there]
-    rest = [column for column in columns if column not in path_keys]
+    text_columns = _text_columns(texts, columns, file)
+    captions = None
+    begins = list(range(len(rows)))  # the first row of each image
+    if text_columns:
+        rows, paths, captions, begins = _merged(rows, paths, text_columns, file, notes)
+    rest = [column for column in columns if column not in (*path_keys, *text_columns)]
     labels, classes, used = _labels(rows, rest, label_column, label_separator, file)
+    labels = np.maximum.reduceat(labels, begins)
     unlabelled = int((labels.sum(axis=1) == 0).sum())
     if unlabelled:
         notes.append(f"{unlabelled:,} images have no label")
-    metadata = {column: [row[column] for row in rows] for column in columns if column not in used}
-    return Dataset("csv", paths, labels, classes, metadata, tuple(notes))
+    metadata = {column: _by_image([row[column] for row in rows], begins) for column in columns if column not in used}
+    return Dataset("csv", paths, labels, classes, metadata, tuple(notes), texts=captions)
+
+
+def _paths(
+    rows: Rows, columns: list[str], path_column: str, path_format: str, file: Path
+) -> tuple[list[Path], list[str]]:
+    """Return the path of each row, and the columns that it comes from."""
+    if not path_format:
+        column = _path_column(path_column, columns, file)
+        return [file.parent / row[column] for row in rows], [column]
+    path_keys = _keys(path_format, columns, file)
+    try:
+        return [file.parent / path_format.format_map(row) for row in rows], path_keys
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        raise DataError(f"path_format {path_format!r} does not fit the columns, which are texts: {error}") from error
+
+
+def _text_columns(given: str, columns: list[str], file: Path) -> list[str]:
+    """Return the columns with texts: one, or several with ; or a comma between their names."""
+    names = [given] if given in columns else [name.strip() for name in re.split("[;,]", given)]
+    return [_known(name, columns, file) for name in names if name]
+
+
+def _merged(
+    rows: Rows, paths: list[Path], text_columns: list[str], file: Path, notes: list[str]
+) -> tuple[Rows, list[Path], Texts, list[int]]:
+    """Return the rows of images with texts, image by image; these images, their texts, and where their rows begin."""
+    rows_of: dict[Path, Rows] = {}
+    for path, row in zip(paths, rows, strict=True):
+        rows_of.setdefault(path, []).append(row)
+    images, grouped = list(rows_of), list(rows_of.values())
+    said = [texts_of(row[column] for row in own for column in text_columns) for own in grouped]
+    kept = having_texts(range(len(images)), said, file, notes)
+    begins = np.cumsum([0, *(len(grouped[n]) for n in kept)])[:-1].tolist()
+    merged = [row for n in kept for row in grouped[n]]
+    return merged, [images[n] for n in kept], tuple(said[n] for n in kept), begins
+
+
+def _by_image(values: list[str], begins: list[int]) -> list[str]:
+    """Return one value per image: where its rows have different ones all of them, one per line."""
+    if len(begins) == len(values):
+        return values
+    ends = [*begins[1:], len(values)]
+    return ["\n".join(dict.fromkeys(values[begin:end])) for begin, end in zip(begins, ends, strict=True)]
 
 
 def csv_rows(file: Path) -> Iterator[dict[str, str]]:
