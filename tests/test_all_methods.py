@@ -9,7 +9,7 @@ from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher, export_run
 from dmuh.images import ImageReader, Preprocess, Reading
-from dmuh.methods import METHODS, Objective, ShallowMethod, configure
+from dmuh.methods import METHODS, Objective, ShallowMethod, configure, methods_for
 from dmuh.network import TorchNetwork, load_networks
 from dmuh.protocols import Split
 from dmuh.runs import Run
@@ -18,8 +18,9 @@ from dmuh.trainer.evaluation import evaluate_run
 
 SETTINGS = {"batch_size": 40, "query": 10, "train": 30, "validation": 0.0, "evaluate_every": 100, "image_size": 16}
 SMALL = {"query": 5, "train": 12}  # for a third of the images, where what is learned does not matter
-DEEP = [name for name, method in METHODS.items() if issubclass(method, Objective)]
-SHALLOW = [name for name, method in METHODS.items() if issubclass(method, ShallowMethod)]
+OF_IMAGES = methods_for(texts=False)  # those for texts too: test_texts_training.py
+DEEP = [name for name in OF_IMAGES if issubclass(METHODS[name], Objective)]
+SHALLOW = [name for name in OF_IMAGES if issubclass(METHODS[name], ShallowMethod)]
 FEW_TREES = {"fasth": {"trees": 5, "depth": 3, "pairs": 20}}
 # Four classes: chance is a quarter. Without labels, only what the pixels themselves tell is learned.
 LEARNED = {"itq": 0.6}
@@ -60,7 +61,7 @@ def third(data: Dataset) -> Dataset:
     return Dataset(data.name, data.images[::3], data.labels[::3], data.classes)
 
 
-@pytest.fixture(scope="module", params=METHODS)
+@pytest.fixture(scope="module", params=OF_IMAGES)
 def name(request) -> str:
     return request.param
 

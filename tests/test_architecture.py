@@ -80,8 +80,8 @@ def test_only_the_command_line_prints():
 
 def test_public_names():
     assert dmuh.__all__ == [
-        "Codes", "Collection", "Config", "Dataset", "DmuhError", "HammingIndex", "Hasher", "Hashing", "Matches",
-        "Metrics", "__version__", "configure", "evaluate", "hand_over", "load_dataset", "one_hot",
+        "Codes", "Collection", "Config", "CrossModalHashing", "Dataset", "DmuhError", "HammingIndex", "Hasher",
+        "Hashing", "Matches", "Metrics", "__version__", "configure", "evaluate", "hand_over", "load_dataset", "one_hot",
         "show_matches", "train",
     ]  # fmt: skip
     assert all(getattr(dmuh, name) is not None for name in dmuh.__all__)

@@ -190,7 +190,8 @@ def test_the_preset_of_a_paper_takes_nothing_that_matters_from_the_defaults(meth
     for name, group in METHODS[method].presets.items():
         assert said <= set(group), name
         assert group["optimizer"] != "sgd" or "sgd_momentum" in group, name
-    assert ("paper" in METHODS[method].presets) == (method != "dmuh-plus")  # which has no paper of its own
+    ours = ("dmuh-plus", "dmuh-x", "dmuh-plus-x", "regu-x")  # which have no paper of their own
+    assert ("paper" in METHODS[method].presets) == (method not in ours)
 
 
 @pytest.mark.parametrize("method", ["dmuh", "regu", "dpsh", "ddsh"])

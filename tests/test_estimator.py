@@ -15,11 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dmuh import Codes, Hashing
+from dmuh import Codes, CrossModalHashing, Hashing
 from dmuh.config import SECTIONS, keys_of
 from dmuh.errors import ConfigError, InputError
 from dmuh.estimator import OPTIONS, options_of
-from dmuh.methods import METHODS, ShallowMethod
+from dmuh.methods import METHODS, ShallowMethod, methods_for
 from dmuh.metrics import evaluate
 
 FAST = {"fasth": {"trees": 3, "depth": 2, "pairs": 6}, "sdh": {"anchors": 20}}
@@ -51,7 +51,7 @@ def test_it_is_a_scikit_learn_transformer(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", methods_for(texts=False))
 def test_every_method_fits_and_gives_codes(method):
     hashing = make(method)
     assert hashing.fit(X, CLASS) is hashing
@@ -66,7 +66,7 @@ def test_every_method_fits_and_gives_codes(method):
     assert evaluate(codes, codes, LABELS, LABELS).map > 0.6  # chance is a third
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", methods_for(texts=False))
 def test_labels_are_needed_but_for_itq(method):
     if method == "itq":
         alone = make(method).fit(X).transform(X)
@@ -188,7 +188,8 @@ def test_the_device_is_taken():
 
 def test_all_methods_have_parameters_that_runs_have():
     sections = {key for section in SECTIONS.values() for key in keys_of(section)}
-    for method, cls in METHODS.items():
+    for method in methods_for(texts=False):
+        cls = METHODS[method]
         assert set(options_of(method)) <= sections | set(keys_of(cls.Options))
         assert set(keys_of(cls.Options)) <= set(options_of(method)) <= set(OPTIONS)
 
@@ -359,3 +360,35 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path, monkeypatch
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     make("itq").fit(X)
     assert list(tmp_path.iterdir()) == []
+
+
+class TestTwoMatrices:
+    """CrossModalHashing: images and texts."""
+
+    Z = vectors(width=9)[:, ::-1].copy() + 1
+
+    @pytest.mark.parametrize("method", methods_for(texts=True))
+    def test_every_method_fits_and_finds_the_other_side(self, method):
+        options = {"epochs": 20, "batch_size": 30} if METHODS[method].kind == "deep" else {}
+        hashing = CrossModalHashing(method, 6, **options).fit(X[:60], self.Z[:60], CLASS[:60])
+        assert hashing.transform(X).shape == hashing.transform_texts(self.Z).shape == (120, 6)
+        np.testing.assert_array_equal(hashing.codes_of_texts(self.Z).unpack(), hashing.transform_texts(self.Z))
+        assert hashing.score(X[60:], self.Z[60:], CLASS[60:]) > 0.5
+
+    def test_it_is_cloned_with_its_parameters(self):
+        hashing = CrossModalHashing("scm", 8, ridge=0.5)
+        assert clone(hashing).get_params() == hashing.get_params()
+        assert repr(hashing) == "CrossModalHashing(method='scm', n_bits=8, ridge=0.5)"
+
+    @pytest.mark.parametrize(("call", "message"), [
+        (lambda z: CrossModalHashing("dmuh").fit(X, z, CLASS), "unknown method 'dmuh'"),
+        (lambda z: CrossModalHashing("scm", epochs=3).fit(X, z, CLASS), "scm has no parameter epochs"),
+        (lambda _: CrossModalHashing("scm", rigde=3), "unknown parameter 'rigde': did you mean ridge"),
+        (lambda z: CrossModalHashing("scm", 4).fit(X, z), "scm learns from labels"),
+        (lambda z: CrossModalHashing("scm", 4).fit(X, z[:7], CLASS), "vectors of texts must be float32"),
+        (lambda z: CrossModalHashing("cca-itq", 4).fit(X, z).score(X, z, CLASS), r"call fit\(X, Z, y\)"),
+        (lambda z: CrossModalHashing("cca-itq", 4).fit(X, z).transform(z), "X has 9 features, but 14 were there"),
+    ])  # fmt: skip
+    def test_what_does_not_fit_is_refused(self, call, message):
+        with pytest.raises((ConfigError, InputError), match=message):
+            call(self.Z)

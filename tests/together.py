@@ -12,14 +12,15 @@ import torch
 from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.datasets.mnist5k import load_mnist5k
-from dmuh.methods import METHODS, Objective, configure
+from dmuh.methods import METHODS, Objective, configure, methods_for
 from dmuh.trainer import loop, train
 from dmuh.trainer.checkpoint import restore, state_of
 from processes import Started
 
 # One epoch of two steps: rounding crosses a kink sooner or later, of max pooling or of a margin, and gradients jump.
 SMALL = {"epochs": 1, "batch_size": 19, "bits": 12, "query": 5, "train": 13, "image_size": 16, "workers": 0}
-CASES = {name: {"method": name} for name, method in METHODS.items() if issubclass(method, Objective)}
+CASES = {name: {"method": name} for name in methods_for(texts=False) if issubclass(METHODS[name], Objective)}
+CASES |= {name: {"method": name} for name in ("dmuh-x", "dcmh")}  # two networks, of images and of texts
 CASES |= {f"{name}, two epochs": {"method": name, "epochs": 2} for name in ("dsdh", "ddsh")}  # discrete steps between
 CASES["kept activations"] = {"freeze": "all", "augment": "flip", "uncertainty": "copy", "uncertainty_alpha": 0.9}
 CASES["anchors"] = {"freeze": "all", "kernel": 20}
@@ -34,7 +35,9 @@ def few_digits() -> Dataset:
     """Twenty of each of three digits; thirteen train, of which one is held out."""
     mnist = load_mnist5k()
     positions = np.concatenate([np.flatnonzero(mnist.labels[:, k])[:20] for k in (0, 1, 4)])
-    return Dataset("mnist5k", mnist.images[positions], mnist.labels[positions][:, [0, 1, 4]], ("0", "1", "4"))
+    labels = mnist.labels[positions][:, [0, 1, 4]]
+    texts = np.random.default_rng(0).normal(size=(len(positions), 5)).astype(np.float32) + labels @ np.eye(3, 5)
+    return Dataset("mnist5k", mnist.images[positions], labels, ("0", "1", "4"), texts=texts.astype(np.float32))
 
 
 def config_of_case(case: str) -> Config:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dmuh.datasets import Dataset, load_dataset, one_hot
     from dmuh.encoder import Hasher
     from dmuh.errors import DmuhError
-    from dmuh.estimator import Hashing
+    from dmuh.estimator import CrossModalHashing, Hashing
     from dmuh.handover import hand_over
     from dmuh.index import HammingIndex, Matches
     from dmuh.methods import configure
@@ -32,6 +32,7 @@ _HOME = {
     "Codes": "codes",
     "Collection": "collection",
     "Config": "config",
+    "CrossModalHashing": "estimator",
     "Dataset": "datasets",
     "DmuhError": "errors",
     "HammingIndex": "index",
@@ -53,6 +54,7 @@ __all__ = [
     "Codes",
     "Collection",
     "Config",
+    "CrossModalHashing",
     "Dataset",
     "DmuhError",
     "HammingIndex",

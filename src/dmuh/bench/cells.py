@@ -4,6 +4,7 @@ import functools
 import gc
 import resource
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dmuh.runs import Run
 from dmuh.trainer import train
 from dmuh.trainer.evaluation import evaluate_run
 from dmuh.trainer.similarities import Similarities
+from dmuh.trainer.text_evaluation import TO_IMAGES, TO_TEXTS
 
 SUMMARY = "cell.json"
 _KIND = "dmuh cell"
@@ -48,6 +50,8 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> None:
         for soft in measured.soft:
             name = f"sure_{int(soft['sure'])}"
             summary |= {f"map_{name}": soft["map"], f"precision_at_1_seen_{name}": soft["precision_at_1_seen"]}
+        for direction, found in measured.texts.items():
+            summary |= _of_texts(direction, found)
         if cell.study:
             run.save_study(study(run, data))
     except TrainingError as error:
@@ -58,6 +62,20 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> None:
     summary["train_seconds"] = round(sum(line["seconds"] for line in lines), 1)
     summary["peak_memory_mb"] = round(_peak_memory())
     write_document(folder / SUMMARY, _KIND, {**summary, "cell": folder.name})
+
+
+def _of_texts(direction: str, found: dict[str, Any]) -> dict[str, float]:
+    """Return what texts find among images, or images among texts, by names of columns."""
+    figures = {f"map_{direction}": found["map"], f"map_at_50_{direction}": found["map_at_50"]}
+    figures |= {f"map_{direction}_sure_{int(soft['sure'])}": soft["map"] for soft in found["soft"]}
+    return figures | {f"recall_at_{k}_{direction}": value for k, value in found["recall"]["soft"].items()}
+
+
+def score_of(summary: Mapping[str, Any]) -> float | None:
+    """Return what a run is judged by: the MAP of images, or of both directions between texts and images."""
+    ways = [summary.get(f"map_{way}") for way in (TO_IMAGES, TO_TEXTS)]
+    known = [way for way in ways if way is not None]
+    return sum(known) / len(known) if known else summary.get("map")
 
 
 def summary_of(folder: Path) -> dict[str, Any] | None:

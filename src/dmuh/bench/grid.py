@@ -13,7 +13,8 @@
     seed = [0, 1, 2]
 
 A table may have a `title`, name a `preset`, which those of its methods take that have it, and as `published` the data
-set of the paper that stands beside it; `study = true` looks closer at the uncertainty of its runs. Runs that stand in
+set of the paper that stands beside it, and as `measure` another column of the results than `map`, which it shows, such
+as map_text_to_image; `study = true` looks closer at the uncertainty of its runs. Runs that stand in
 several tables are made once. A section `tuning` lets settings be chosen first: see `dmuh.bench.tuning`.
 """
 
@@ -34,6 +35,7 @@ from dmuh.methods import METHODS, configure
 _SECTIONS = ("settings", "methods", "tuning", "table")
 _PLACE = ("data", "device", "workers")  # settings that say where a run is made, not what it is
 _LATER = {
+    "text_encoder": "minilm",
     "wrong_labels": "keep",
     "texts": "",
 }  # settings that came later, as runs had them before: those keep their names
@@ -41,12 +43,16 @@ _LATER = {
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its name, what varies in it, in the order of the file, its title, and the paper's data set beside."""
+    """One table: its name, what varies in it, in the order of the file, its title, and the paper's data set beside.
+
+    measure  the column of the results that it shows
+    """
 
     name: str
     axes: dict[str, list[Any]]
     title: str
     published: str
+    measure: str = "map"
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ def _table(table: dict[str, Any], number: int) -> Table:
     name = table.get("name", f"table{number}")
     if not isinstance(name, str) or not name.replace("-", "").isalnum():
         raise ConfigError(f"name must be letters, digits and -, got {name!r}")
-    texts = {key: table.get(key, "") for key in ("title", "published", "preset")}
+    texts = {key: table.get(key, "") for key in ("title", "published", "preset", "measure")}
     for key, text in texts.items():
         if not isinstance(text, str):
             raise ConfigError(f"{key} must be a text, got {text!r}")
@@ -171,7 +177,7 @@ def _table(table: dict[str, Any], number: int) -> Table:
             raise ConfigError(f"{key} must be one value: it says where runs are made, not what they are")
         if not values or len(set(map(repr, values))) < len(values):
             raise ConfigError(f"{key} must be a list of different values, got {values!r}")
-    return Table(name, axes, texts["title"] or name, texts["published"])
+    return Table(name, axes, texts["title"] or name, texts["published"], texts["measure"] or "map")
 
 
 def _cells(
@@ -184,7 +190,7 @@ def _cells(
     preset, study = given.pop("preset", ""), given.pop("study", False)
     if not isinstance(study, bool):
         raise ConfigError(f"study must be true or false, got {study!r}")
-    for key in ("name", "title", "published"):
+    for key in ("name", "title", "published", "measure"):
         given.pop(key, None)
     cells = []
     for values in itertools.product(*table.axes.values()):

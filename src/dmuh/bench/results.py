@@ -10,8 +10,11 @@ from typing import Any
 from dmuh.bench.cells import summary_of
 from dmuh.bench.grid import Cell, Grid
 from dmuh.documents import refuse_foreign, write_document
+from dmuh.encoder.calibration import SURE
 from dmuh.files import write_text
+from dmuh.methods import METHODS
 from dmuh.runs import Run
+from dmuh.trainer.text_evaluation import TO_IMAGES, TO_TEXTS
 
 RESULTS, TABLES = "results.csv", "tables.json"
 _KIND = "dmuh tables"
@@ -19,6 +22,16 @@ _SHOWN = ("dataset", "protocol", "backbone", "freeze", "method", "bits", "seed")
 _MEASURED = ("map", "map_sure_0", "map_sure_1", "map_sure_2", "precision_at_1", "precision_at_1_seen",
              "precision_at_1_seen_sure_0", "precision_at_1_seen_sure_1", "precision_at_1_seen_sure_2",
              "precision_within_radius", "train_map", "validation_map")  # fmt: skip
+_WAYS = (TO_IMAGES, TO_TEXTS)
+_OF_TEXTS = tuple(
+    name
+    for way in _WAYS
+    for name in (
+        f"map_{way}", *(f"map_{way}_sure_{sure}" for sure in SURE), f"map_at_50_{way}",
+        *(f"recall_at_{k}_{way}" for k in (1, 5, 10)),
+    )
+)  # fmt: skip
+MEASURES = (*_MEASURED, *_OF_TEXTS)
 _MADE_BY = ("versions", "machine")
 _SPENT = ("train_seconds", "peak_memory_mb")
 
@@ -28,10 +41,13 @@ def write_results(grid: Grid, out: Path) -> None:
 
     Columns: the run's folder, its tables, its main settings, whatever else varies in a table, what was measured (by
     Hamming distance, and as sure_N by soft ranking where the database keeps N bits of sureness per bit), the split,
-    versions and machine, all settings as JSON, and what it cost. An error stands in place of figures.
+    versions and machine, all settings as JSON, and what it cost. An error stands in place of figures. Methods for
+    images and texts add what each finds among the other (by Hamming distance and by soft ranking), and R@k.
     """
     varied = {key: None for table in grid.tables for key in table.axes if key not in _SHOWN}
-    columns = ["run", "tables", *_SHOWN, "preset", *varied, *_MEASURED, "error", "split", *_MADE_BY, "config", *_SPENT]
+    has_texts = any(METHODS[cell.config.method].takes_texts for cell in grid.cells)
+    measured = MEASURES if has_texts else _MEASURED
+    columns = ["run", "tables", *_SHOWN, "preset", *varied, *measured, "error", "split", *_MADE_BY, "config", *_SPENT]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -50,7 +66,7 @@ def _row(cell: Cell, folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
     sections = cell.settings()
     settings = {key: value for section in sections.values() for key, value in section.items()}
     run = Run(folder)
-    measured = {key: f"{summary[key]:.6f}" for key in _MEASURED if summary.get(key) is not None}
+    measured = {key: f"{summary[key]:.6f}" for key in MEASURES if summary.get(key) is not None}
     environment = run.environment()
     versions = {"python": environment["python"], **environment["packages"]}
     return (

@@ -131,3 +131,13 @@ def say_soft(soft: list[dict[str, float]]) -> None:
     for found in soft:
         kept = f"--sure {found['sure']:.0f} ({found['bits_stored']:.0f} bits per image)"
         say(f"  soft ranking, {kept}: MAP {found['map']:.4f}, precision@1 {found['precision_at_1']:.4f}")
+
+
+def say_texts(texts: dict[str, dict[str, Any]]) -> None:
+    """Print what texts find among images, and images among texts."""
+    from dmuh.encoder.calibration import DEFAULT_SURE
+
+    for name, found in texts.items():
+        soft = next(one["map"] for one in found["soft"] if one["sure"] == DEFAULT_SURE)
+        recall = ", ".join(f"R@{k} {value:.3f}" for k, value in found["recall"]["soft"].items())
+        say(f"{name.replace('_', ' ')}: MAP {found['map']:.4f}, by soft ranking {soft:.4f}; its own pair: {recall}")

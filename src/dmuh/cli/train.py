@@ -10,7 +10,7 @@ import typer
 
 from dmuh.cli import console
 from dmuh.cli.console import say, say_json, warn
-from dmuh.cli.evaluate import measure_run, say_soft
+from dmuh.cli.evaluate import measure_run, say_soft, say_texts
 from dmuh.cli.options import SET_HELP, DatasetOptions, Json, OptionGroup, flag, with_groups
 from dmuh.cli.stopping import AGAIN, stoppable
 from dmuh.errors import ConfigError, StoppedError, needs_torch
@@ -119,8 +119,12 @@ def train(
 
     photos has one folder per class with images of that class. Next: dmuh index.
 
-    Without --config and --preset the method is dmuh-plus, and above a frozen backbone held-out images choose the head:
-    kernel and weight_decay, unless they are given. What was chosen is said and written to the run's config.toml.
+    Without --config and --preset the method is dmuh-plus, or dmuh-x with --texts, and above a frozen backbone held-out
+    images choose the head: kernel and weight_decay, unless they are given. What was chosen is said and written to the
+    run's config.toml.
+
+    With --texts, images and texts get codes in one space, and dmuh search --text finds images by words: dmuh train
+    --dataset csv --data photos.csv --texts caption --out runs/photos
 
     On many GPUs: torchrun --nproc-per-node 8 -m dmuh.cli train … with the same options.
     """
@@ -134,7 +138,8 @@ def train(
         from dmuh.trainer import train as run_training
     run = Run(out)
     going_on = resume and run.started
-    layer = flags if going_on or config or preset else _DEFAULTS | flags
+    method = "dmuh-x" if flags.get("texts") else "dmuh-plus"
+    layer = flags if going_on or config or preset else {**_DEFAULTS, "method": method, **flags}
     chosen = settings_of(run, layer, config, preset, resume)
     if download:
         _download(chosen)
@@ -155,6 +160,7 @@ def _finish(settings: "Config", run: "Run", images: "Dataset", seconds: float, m
     if measure and images.classes:
         measured = measure_run(run, images)
         result |= {"map": measured.metrics.map, "soft": measured.soft}
+        result |= {"texts": measured.texts} if measured.texts else {}
         leak = find_near_leak(run, images)
         if leak is not None:
             result["near_leaks"] = leak.n
@@ -168,6 +174,8 @@ def _finish(settings: "Config", run: "Run", images: "Dataset", seconds: float, m
     if "map" in result:
         say_soft(result["soft"])
         say(f"MAP {result['map']:.4f}")
+    if "texts" in result:
+        say_texts(result["texts"])
 
 
 def settings_of(run: "Run", flags: dict[str, Any], config: Path | None, preset: str, resume: bool) -> "Config":

@@ -115,6 +115,12 @@ class NetworkSettings:
         low=0,
         below=1,
     )
+    text_encoder: str = setting(
+        "minilm",
+        "what gives texts the features that a method for images and texts learns from: minilm, a small language model, "
+        "or words, which counts those of the training texts",
+        choices=("minilm", "words"),
+    )
     weights: str = setting("", "file with the backbone's weights, for backbones that read one")
     image_size: int | None = setting(None, "side of the square input in pixels; not given, the backbone's default",
                                      low=8, high=1024)  # fmt: skip

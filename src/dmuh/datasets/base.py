@@ -16,7 +16,7 @@ from dmuh.errors import DataError, InputError, unknown
 from dmuh.images import Images, OnBadImage, name_of
 
 Labels = NDArray[np.uint8]
-Texts = tuple[tuple[str, ...], ...]  # one or more sentences about each image
+Texts = tuple[tuple[str, ...], ...] | NDArray[np.float32]  # one or more sentences about each image, or a vector
 _SAMPLED = 64  # files whose content is read to tell copies from other images of the same sizes
 
 
@@ -43,7 +43,8 @@ class Dataset:
     classes   the names of the columns
     metadata  other columns, each with N values
     test      bool (N,) which images its makers set aside to test with, where they did
-    texts     N tuples of one or more sentences about the image, where texts were read
+    texts     N tuples of one or more sentences about the image, where texts were read; or feature vectors of texts
+              float32 (N, n_features)
     notes     what was noticed while reading, one sentence each
 
     >>> images = np.zeros((3, 32, 32, 3), np.uint8)
@@ -66,7 +67,13 @@ class Dataset:
                 f"labels must have shape {(len(self.images), len(self.classes))} (images, classes), "
                 f"got {self.labels.shape}"
             )
-        if self.texts is not None and (len(self.texts) != len(self.images) or not all(self.texts)):
+        if isinstance(self.texts, np.ndarray):
+            if self.texts.dtype != np.float32 or self.texts.ndim != 2 or len(self.texts) != len(self.images):
+                raise InputError(
+                    f"vectors of texts must be float32 ({len(self.images)}, n_features), got {self.texts.dtype} of "
+                    f"shape {self.texts.shape}"
+                )
+        elif self.texts is not None and (len(self.texts) != len(self.images) or not all(self.texts)):
             raise InputError(
                 f"texts must be one or more sentences for each of {len(self.images):,} images, got "
                 f"{sum(map(bool, self.texts)):,} with some"
@@ -162,7 +169,9 @@ class Dataset:
             above = len(os.path.commonprefix([parts[:-1] for parts in paths]))  # noqa: RUF071 (of parts, not of characters)
             for parts in paths:
                 digest.update(os.fsencode("/".join(parts[above:])) + b"\0")
-        if self.texts is not None:
+        if isinstance(self.texts, np.ndarray):
+            digest.update(np.ascontiguousarray(self.texts).data)
+        elif self.texts is not None:
             digest.update(json.dumps(self.texts).encode())
         return digest.hexdigest()
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.encoder.bundle import Bundle
+from dmuh.encoder.bundle import TEXT_NETWORK, Bundle
 from dmuh.encoder.hasher import Hasher
-from dmuh.encoder.loading import onnx_of
+from dmuh.encoder.loading import onnx_of, text_onnx_of
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, InputError, needs_torch
+from dmuh.files import ArrayFile
 from dmuh.images import Images
 from dmuh.runs import Run
 
@@ -40,9 +41,9 @@ def export_run(run: str | Path, out: str | Path, images: Images | None = None) -
     model = source.load_model()
     if bundle.path.resolve() == source.path.resolve():
         raise ConfigError(f"{out} is the run itself: export it to a folder of its own")
-    content = onnx_of(source, model)
+    content, texts = onnx_of(source, model), _text_files(source, model)
     if images is None:
-        bundle.write(content, model.metadata, model.checksum)
+        bundle.write(content, model.metadata, model.checksum, texts)
         return None
     if len(images) < 2:
         raise InputError(f"8-bit numbers are fitted to images: give two or more, got {len(images)}")
@@ -51,8 +52,20 @@ def export_run(run: str | Path, out: str | Path, images: Images | None = None) -
     rows = Hasher.load(run, "cpu").rows(images)
     smaller = to_int8(content, rows[::2])
     changes = _compared(OnnxNetwork(content).run(rows[1::2]), OnnxNetwork(smaller).run(rows[1::2]))
-    bundle.write(smaller, {**model.metadata, "int8": asdict(changes)}, hashlib.sha256(smaller).hexdigest())
+    about = {**model.metadata, "int8": asdict(changes)}
+    bundle.write(smaller, about, hashlib.sha256(smaller).hexdigest(), texts)
     return changes
+
+
+def _text_files(run: Run, model: ArrayFile) -> dict[str, bytes]:
+    """Return the files that a model for images and texts needs for texts, by name; none for one of images alone."""
+    if "texts" not in model.metadata:
+        return {}
+    from dmuh.texts import load_text_encoder
+
+    card = model.metadata["texts"]["encoder"]
+    encoder_files = {} if card is None else load_text_encoder(card).files()
+    return {TEXT_NETWORK: text_onnx_of(run, model), **encoder_files}
 
 
 def _compared(before: dict[str, NDArray[np.float32]], after: dict[str, NDArray[np.float32]]) -> Int8:

@@ -15,8 +15,9 @@ from dmuh.codes import Codes
 from dmuh.datasets import Dataset, load_images
 from dmuh.encoder.bundle import Bundle
 from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
-from dmuh.encoder.loading import on_gpu, onnx_of
+from dmuh.encoder.loading import on_gpu, onnx_of, text_onnx_of
 from dmuh.encoder.onnx_network import OnnxNetwork
+from dmuh.encoder.text_hasher import TextHasher
 from dmuh.encoder.windows import Window, windows
 from dmuh.errors import ConfigError, InputError
 from dmuh.images import ImageLike, ImageReader, Images, OnBadImage, Pixels, Preprocess, Reading
@@ -51,6 +52,7 @@ class Hasher:
         about: dict[str, Any],
         digest: str,
         loaded_from: tuple[str, str] | None = None,
+        texts: TextHasher | None = None,
     ) -> None:
         self._network = network
         self._preprocess = preprocess  # None where it takes feature vectors
@@ -58,6 +60,7 @@ class Hasher:
         self.digest = digest  # which weights these are
         self._loaded_from = loaded_from  # model and device, where it is on a GPU
         self.calibration = Calibration.of_card(about)  # what the outputs say about how sure the bits are
+        self.texts = texts  # the part for texts, of a model for both; else None
 
     @classmethod
     def load(cls, model: str | Path, device: str = "auto") -> "Hasher":
@@ -75,27 +78,30 @@ class Hasher:
             if device not in ("auto", "cpu"):
                 raise ConfigError(f"{model} was exported for the CPU, got device {device!r}: load the run instead")
             network, about, digest = bundle.load()
+            texts = TextHasher(bundle.load_texts(), about, bundle.path) if "texts" in about else None
         else:
             weights = run.load_model()
             about, digest = weights.metadata, weights.checksum
+            texts = TextHasher(OnnxNetwork(text_onnx_of(run, weights)), about, None) if "texts" in about else None
             network = on_gpu(weights, device)
             if network is None:
                 network = OnnxNetwork(onnx_of(run, weights))
             else:
                 loaded_from = str(run.path.absolute()), device
         preprocess = Preprocess(**about["preprocess"]) if about["preprocess"] else None
-        return cls(network, preprocess, about, digest, loaded_from)
+        return cls(network, preprocess, about, digest, loaded_from, texts)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle the network in the ONNX format with what is known of it; one on a GPU by where it was loaded from."""
         if self._loaded_from is not None:
             return Hasher.load, self._loaded_from
-        return Hasher, (self._network, self._preprocess, self.about, self.digest)
+        return Hasher, (self._network, self._preprocess, self.about, self.digest, None, self.texts)
 
     def __repr__(self) -> str:
         place = "the CPU" if self._loaded_from is None else "a GPU"
         takes = "images" if self.takes_images else f"feature vectors of {self._network.shape[0]} numbers"
         method, backbone = (self.about.get(key, "unknown") for key in ("method", "backbone"))
+        takes += "" if self.texts is None else " and texts"
         return f"Hasher({method}, {self.n_bits} bits, {backbone} on {place}, takes {takes})"
 
     @property
@@ -164,6 +170,32 @@ class Hasher:
             return codes
         _check_number(ids, n_images)
         return codes.with_ids(np.asarray(ids, np.int64)[codes.ids])
+
+    def encode_texts(
+        self,
+        texts: str | Sequence[str] | NDArray[np.float32],
+        *,
+        ids: Sequence[int] | NDArray[np.int64] | None = None,
+        sure: int = DEFAULT_SURE,
+    ) -> Codes:
+        """Return the codes of sentences, which lie where images of what they say lie; ids as in `encode`.
+
+        For models of methods for images and texts, such as dmuh-x. What a text gets never depends on the texts beside
+        it. One trained on two matrices of features takes features of texts (n, n_features) instead.
+
+        >>> dmuh.Hasher.load(run).encode_texts(["two dogs on a beach"])
+        Traceback (most recent call last):
+        dmuh.errors.ConfigError: this model (dmuh) learned from images alone: train one for texts by dmuh train --texts
+        """
+        if self.texts is None:
+            raise ConfigError(
+                f"this model ({self.about.get('method', 'unknown')}) learned from images alone: train one for texts by "
+                "dmuh train --texts"
+            )
+        many = [texts] if isinstance(texts, str) else texts
+        if ids is not None:
+            _check_number(ids, len(many))
+        return self.texts.encode(many, None if ids is None else np.asarray(ids, np.int64), sure)
 
     def _encode(
         self, images: Images | Iterable[ImageLike], reading: Reading, n_expected: int | None, sure: int

@@ -2,6 +2,8 @@
 
 import hashlib
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dmuh.errors import MissingExtraError, needs_torch
@@ -31,17 +33,39 @@ def on_gpu(model: ArrayFile, device: str) -> "TorchNetwork | None":
 
 def onnx_of(run: Run, model: ArrayFile) -> bytes:
     """Return the network in the ONNX format; the file is made when first asked for, and again if it does not fit."""
-    digest_file = run.onnx_file.with_suffix(".onnx.sha256")
-    if run.onnx_file.is_file() and digest_file.is_file():
-        content = run.onnx_file.read_bytes()
+
+    def made() -> bytes:
+        from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
+        from dmuh.network import load_networks
+
+        return to_onnx(WholeNetwork(*load_networks(model)))
+
+    return _kept(run, run.onnx_file, model, made)
+
+
+def text_onnx_of(run: Run, model: ArrayFile) -> bytes:
+    """Return the texts' network of a cross-modal model, from features to outputs, in the same way."""
+
+    def made() -> bytes:
+        from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
+        from dmuh.network import load_text_networks
+
+        return to_onnx(WholeNetwork(*load_text_networks(model)))
+
+    return _kept(run, run.text_onnx_file, model, made)
+
+
+def _kept(run: Run, file: Path, model: ArrayFile, made: Callable[[], bytes]) -> bytes:
+    """Return the content of a run's ONNX file, if it is of this model; else make it, and keep it."""
+    digest_file = file.with_suffix(".onnx.sha256")
+    if file.is_file() and digest_file.is_file():
+        content = file.read_bytes()
         if digest_file.read_bytes().split() == [hashlib.sha256(content).hexdigest().encode(), model.checksum.encode()]:
             return content
     with needs_torch(f"the first use of {run.path}"):
-        from dmuh.encoder.onnx_export import WholeNetwork, to_onnx
-        from dmuh.network import load_networks
-    content = to_onnx(WholeNetwork(*load_networks(model)))
+        content = made()
     try:
-        with written_whole(run.onnx_file) as temporary:
+        with written_whole(file) as temporary:
             temporary.write_bytes(content)
         write_text(digest_file, f"{hashlib.sha256(content).hexdigest()} {model.checksum}\n")
     except OSError as error:

@@ -1,8 +1,9 @@
-"""Every method of `METHODS` as one estimator on a matrix of features."""
+"""Every method for images as one estimator on a matrix of features."""
 
 import hashlib
 import inspect
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from dmuh.datasets import Dataset
 from dmuh.encoder.calibration import Calibration
 from dmuh.errors import ConfigError, InputError, unknown
 from dmuh.estimator.labels import LabelColumns
-from dmuh.methods import METHODS, ShallowMethod, configure
+from dmuh.methods import METHODS, configure, methods_for
 from dmuh.metrics import expected, pairs
 from dmuh.network import TorchNetwork, load_networks
 from dmuh.protocols import Split
@@ -35,11 +36,12 @@ _MEASURED_ONCE = 2**31  # epochs between two measurements of the training MAP, w
 
 def options_of(method: str) -> list[str]:
     """Return the parameters that a method has besides `method`, `n_bits` and `seed`: its own options first."""
-    shallow = issubclass(METHODS[method], ShallowMethod)
+    shallow = METHODS[method].kind == "shallow"
     return [*keys_of(METHODS[method].Options), *(() if shallow else _DEEP_METHODS), *_EVERY_METHOD]
 
 
-OPTIONS = list(dict.fromkeys(name for method in METHODS for name in options_of(method)))
+OF_IMAGES = methods_for(texts=False)
+OPTIONS = list(dict.fromkeys(name for method in OF_IMAGES for name in options_of(method)))
 
 
 class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -64,7 +66,7 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """
 
     def __init__(self, method: str = "dmuh", n_bits: int = 32, seed: int = 0, **options: Any) -> None:
-        _refuse_unknown(options)
+        refuse_unknown(options)
         self.method = method
         self.n_bits = n_bits
         self.seed = seed
@@ -77,7 +79,7 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         >>> dmuh.Hashing("itq").set_params(n_bits=8, iterations=20)
         Hashing(iterations=20, method='itq', n_bits=8)
         """
-        _refuse_unknown(params)
+        refuse_unknown(params)
         return cast("Hashing", super().set_params(**params))
 
     def fit(self, X: Any, y: Any = None) -> "Hashing":
@@ -95,7 +97,7 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputError(f"{self.method} learns from labels: requires y to be passed, but the target y is None")
         columns = None if y is None else LabelColumns.of(y)
         labels = np.zeros((len(features), 0), np.uint8) if columns is None else columns.matrix(y)
-        _check_lengths(features, labels)
+        check_lengths(features, labels)
         data = Dataset("features", features, labels, tuple(str(k) for k in range(labels.shape[1])))
         none = np.empty(0, np.int64)
         devices = range(torch.cuda.device_count())
@@ -161,7 +163,7 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputError("score compares labels, but fit was called without y: call fit(X, y)")
         features = np.ascontiguousarray(validate_data(self, X, dtype=np.float32, reset=False))
         labels = self._columns.matrix(y)
-        _check_lengths(features, labels)
+        check_lengths(features, labels)
         query = Codes.from_outputs(self.network_.run(features)["outputs"])
         total, relevant = pairs.count(query, self.train_codes_, labels, self.train_labels_)
         if _digest(features) == self._digest:
@@ -176,17 +178,16 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the run that `fit` makes, or raise if the method does not have one that was given."""
-        if not isinstance(self.method, str) or self.method not in METHODS:
-            raise ConfigError(unknown("method", str(self.method), METHODS))
+        if not isinstance(self.method, str) or self.method not in OF_IMAGES:
+            raise ConfigError(unknown("method", str(self.method), OF_IMAGES))
         given = {name: getattr(self, name) for name in OPTIONS if getattr(self, name) is not None}
         for name in given:
             if name not in options_of(self.method):
-                owners = ", ".join(method for method in METHODS if name in options_of(method))
+                owners = ", ".join(method for method in OF_IMAGES if name in options_of(method))
                 raise ConfigError(f"{self.method} has no parameter {name}, which is for {owners}")
         given |= {"bits": self.n_bits, "seed": self.seed}
-        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
         fixed = {"dataset": "features", "method": self.method, "validation": 0.0, "evaluate_every": _MEASURED_ONCE}
-        return plain | fixed
+        return plain_values(given) | fixed
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -197,7 +198,8 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
-def _check_lengths(features: NDArray[Any], labels: NDArray[Any]) -> None:
+def check_lengths(features: NDArray[Any], labels: NDArray[Any]) -> None:
+    """Raise if features and labels are not of the same rows."""
     if len(labels) != len(features):
         raise InputError(f"X has {len(features)} rows but y has {len(labels)}: inconsistent numbers of samples")
 
@@ -207,19 +209,25 @@ def _digest(features: NDArray[np.float32]) -> tuple[tuple[int, ...], bytes]:
     return features.shape, hashlib.blake2b(features.data).digest()
 
 
-def _refuse_unknown(names: dict[str, Any]) -> None:
-    known = ["method", "n_bits", "seed", *OPTIONS]
+def refuse_unknown(names: dict[str, Any], options: Sequence[str] = ()) -> None:
+    """Raise if one of the names is no parameter of an estimator with these options."""
+    known = ["method", "n_bits", "seed", *(options or OPTIONS)]
     for name in names:
         if name not in known:
             raise InputError(unknown("parameter", name, known))
 
 
-def _signature() -> inspect.Signature:
-    """Return the constructor's signature with all options in it, which scikit-learn reads the parameters from."""
-    given = inspect.signature(Hashing.__init__).parameters.values()
+def plain_values(given: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with numbers of numpy as Python's."""
+    return {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
+
+
+def signature_with(estimator: type[Any], options: Sequence[str]) -> inspect.Signature:
+    """Return a constructor's signature with all options in it, which scikit-learn reads the parameters from."""
+    given = inspect.signature(estimator.__init__).parameters.values()
     named = [parameter for parameter in given if parameter.kind is not parameter.VAR_KEYWORD]
-    options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in OPTIONS]
-    return inspect.Signature([*named, *options])
+    own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in options]
+    return inspect.Signature([*named, *own])
 
 
-Hashing.__init__.__signature__ = _signature()  # type: ignore[attr-defined]
+Hashing.__init__.__signature__ = signature_with(Hashing, OPTIONS)  # type: ignore[attr-defined]

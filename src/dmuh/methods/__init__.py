@@ -7,21 +7,24 @@ from dmuh.config import SECTIONS, Config, build, keys_of
 from dmuh.errors import ConfigError, unknown
 from dmuh.methods.base import Objective, TrainBatch
 from dmuh.methods.csq import CSQ
+from dmuh.methods.dcmh import DCMH
 from dmuh.methods.ddsh import DDSH
 from dmuh.methods.dhn import DHN
 from dmuh.methods.dmuh import DMUH, DMUHNoBit, DMUHNoImage, DMUHNoU
 from dmuh.methods.dmuh_plus import DMUHPlus
+from dmuh.methods.dmuh_x import DMUHX, DMUHPlusX
 from dmuh.methods.dpsh import DPSH
 from dmuh.methods.dsdh import DSDH
 from dmuh.methods.dsh import DSH
 from dmuh.methods.regu import Regu
+from dmuh.methods.regu_x import ReguX
 from dmuh.methods.rules import RULES, Method, network_defaults, own_dropout
 from dmuh.methods.table import MethodTable
 
 if TYPE_CHECKING:
     from dmuh.methods.shallow import ShallowMethod
 
-__all__ = ["METHODS", "Method", "Objective", "ShallowMethod", "TrainBatch", "configure"]
+__all__ = ["METHODS", "Method", "Objective", "ShallowMethod", "TrainBatch", "configure", "methods_for"]
 
 METHODS = MethodTable(
     {
@@ -42,8 +45,19 @@ METHODS = MethodTable(
         "sdh": "dmuh.methods.sdh:SDH",
         "cosdish": "dmuh.methods.cosdish:COSDISH",
         "itq": "dmuh.methods.itq:ITQ",
+        "dmuh-x": DMUHX,  # from here on for images and texts
+        "dmuh-plus-x": DMUHPlusX,
+        "regu-x": ReguX,
+        "dcmh": DCMH,
+        "cca-itq": "dmuh.methods.cca_itq:CCAITQ",
+        "scm": "dmuh.methods.scm:SCM",
     }
 )
+
+
+def methods_for(*, texts: bool) -> list[str]:
+    """Return the names of the methods for images and texts, or of those for images alone."""
+    return [name for name, method in METHODS.items() if method.takes_texts == texts]
 
 
 def __getattr__(name: str) -> Any:

@@ -56,6 +56,7 @@ class Objective(nn.Module, abc.ABC):
               do not say is our choice in plain sight, and no default is taken over silently
     advice    what to change when all codes become alike
     needs_labels  whether it learns from labels, as all deep ones do
+    takes_texts   whether it is for images and texts, see `dmuh.methods.images_and_texts`
     """
 
     kind: ClassVar[str] = "deep"
@@ -67,6 +68,7 @@ class Objective(nn.Module, abc.ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     advice: ClassVar[str] = "lower lr"
     needs_labels: ClassVar[bool] = True
+    takes_texts: ClassVar[bool] = False
 
     def __init__(self, options: Any, n_bits: int, train_labels: Tensor) -> None:
         super().__init__()

@@ -15,9 +15,10 @@ from dmuh.methods.base import Objective
 from dmuh.network import MomentumCopy
 
 if TYPE_CHECKING:  # which imports scikit-learn: a training by a deep method begins without it
+    from dmuh.methods.images_and_texts import ShallowCrossModal
     from dmuh.methods.shallow import ShallowMethod
 
-Method: TypeAlias = "type[Objective] | type[ShallowMethod]"
+Method: TypeAlias = "type[Objective] | type[ShallowMethod] | type[ShallowCrossModal]"
 Settings = Mapping[str, Any]
 Rule = Callable[[str, Method, Settings], str | None]
 
@@ -30,6 +31,16 @@ def shallow_methods_need_a_frozen_backbone(name: str, method: Method, values: Se
     """Refuse a shallow method above a backbone that trains: it is fitted to features, once."""
     if method.kind == "shallow" and values["freeze"] != "all":
         return f"{name} is fitted to the features of a frozen backbone: freeze must be all, got {values['freeze']}"
+    return None
+
+
+def texts_stand_beside_fixed_features(name: str, method: Method, values: Settings) -> str | None:
+    """Refuse texts that the method does not learn from, and a method for both above a backbone that trains."""
+    if not method.takes_texts:
+        others = "a method for images and texts, such as dmuh-x"
+        return f"{name} learns from images alone: with texts, choose {others}" if values.get("texts") else None
+    if not _fixed(values):
+        return f"{name} learns above the features of a frozen backbone: freeze must be all, augment none or flip"
     return None
 
 
@@ -117,6 +128,7 @@ def a_second_copy_must_be_used(name: str, method: Method, values: Settings) -> s
 
 RULES: tuple[Rule, ...] = (
     shallow_methods_need_a_frozen_backbone,
+    texts_stand_beside_fixed_features,
     a_kernel_needs_fixed_features,
     labels_are_judged_by_fixed_features,
     a_hidden_layer_is_trained_on_features,
@@ -133,7 +145,8 @@ def network_defaults(method: Method, values: Settings) -> dict[str, Any]:
     """Return the backbone that suits the data set, what of it trains, and the augmentation and decay that suit that."""
     backbone = values.get("backbone") or _default_backbone(str(values.get("dataset") or DataSettings.dataset))
     kind = _kind(backbone)
-    freeze = str(values.get("freeze") or ("all" if method.kind == "shallow" else kind.freeze))
+    fixed = method.kind == "shallow" or method.takes_texts
+    freeze = str(values.get("freeze") or ("all" if fixed else kind.freeze))
     augment = {"none": kind.augment, "all": "none"}.get(freeze, "flip")
     leaves_out = values.get("head") == "auto" and _fixed(
         {"freeze": freeze, "augment": values.get("augment") or augment}

@@ -39,6 +39,7 @@ class ShallowMethod(BaseEstimator, abc.ABC):  # type: ignore[misc]
     defaults: ClassVar[Mapping[str, Any]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     needs_labels: ClassVar[bool] = True
+    takes_texts: ClassVar[bool] = False
 
     n_bits: int
     seed: int

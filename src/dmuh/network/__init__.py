@@ -2,7 +2,7 @@
 
 from dmuh.network.device import TorchNetwork, choose_device, to_device
 from dmuh.network.hash_network import HashNetwork, calibrate, calibrate_hash_layer
-from dmuh.network.loading import load_networks, state_by_part
+from dmuh.network.loading import TEXTS, load_networks, load_text_networks, state_by_part
 from dmuh.network.uncertainty import (
     UNCERTAINTY_SOURCES,
     Margin,
@@ -13,6 +13,7 @@ from dmuh.network.uncertainty import (
 )
 
 __all__ = [
+    "TEXTS",
     "UNCERTAINTY_SOURCES",
     "HashNetwork",
     "Margin",
@@ -24,6 +25,7 @@ __all__ = [
     "calibrate_hash_layer",
     "choose_device",
     "load_networks",
+    "load_text_networks",
     "outputs_and_uncertainty",
     "state_by_part",
     "to_device",

@@ -14,13 +14,30 @@ from dmuh.network.hash_network import HashNetwork
 from dmuh.network.heads import head_of
 from dmuh.network.uncertainty import UNCERTAINTY_SOURCES, UncertaintySource
 
+TEXTS = "text_"  # what the parts of the texts' network begin with in a model file
+
 
 def load_networks(model: ArrayFile, device: torch.device | None = None) -> tuple[HashNetwork, UncertaintySource | None]:
     """Return the network of a run's model file and its source of uncertainty, on the CPU unless a device is given."""
-    about = model.metadata
+    return _networks(model.metadata, state_by_part(model.arrays), device)
+
+
+def load_text_networks(
+    model: ArrayFile, device: torch.device | None = None
+) -> tuple[HashNetwork, UncertaintySource | None]:
+    """Return the same of the texts, for the model of a cross-modal method."""
+    card, parts = model.metadata["texts"], state_by_part(model.arrays)
+    vectors = {"backbone": f"features:{card['n_features']}", "image_size": None, "freeze": "all"}
+    about = {**model.metadata, **vectors, "uncertainty": card["uncertainty"]}
+    own = {part.removeprefix(TEXTS): state for part, state in parts.items() if part.startswith(TEXTS)}
+    return _networks(about, own, device)
+
+
+def _networks(
+    about: Mapping[str, Any], parts: dict[str, dict[str, Tensor]], device: torch.device | None
+) -> tuple[HashNetwork, UncertaintySource | None]:
     backbone = create_backbone(about["backbone"], about["image_size"])
     network = HashNetwork(backbone, about["n_bits"], about["freeze"])
-    parts = state_by_part(model.arrays)
     layer = "hash_layer."
     network.hash_layer = head_of({k.removeprefix(layer): v for k, v in parts["network"].items() if k.startswith(layer)})
     network.load_state_dict(parts["network"])

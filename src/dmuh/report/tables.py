@@ -115,13 +115,14 @@ def make_tables(rows: Sequence[Row], tables: Sequence[dict[str, Any]]) -> list[R
 def _table(about: dict[str, Any], dataset: str, rows: Sequence[Row]) -> ResultTable:
     keys = [key for key in about["axes"] if key not in (*_COLUMNS, "dataset")] or ["method"]
     found: dict[tuple[str, int], list[float]] = {}
+    measure = about.get("measure", "map")  # benches of earlier versions have no other
     wanted = itertools.product(*(about["axes"].get(key, []) for key in keys))
     names = {", ".join(row_name(str(value)) for value in values): False for values in wanted}  # in the file's order
     for row in rows:
         name = ", ".join(row_name(row[key]) for key in keys)
         names[name] = True
-        if row["map"]:
-            found.setdefault((name, int(row["bits"])), []).append(float(row["map"]))
+        if row.get(measure):
+            found.setdefault((name, int(row["bits"])), []).append(float(row[measure]))
     bits = sorted({int(row["bits"]) for row in rows})
     published = _published(about["name"], about["published"])
     ours = {

@@ -11,6 +11,7 @@
     checkpoint.safetensors  everything the next epoch needs; gone when the training is done
     model.safetensors       the trained networks and what is needed to use them
     model.onnx              the same for ONNX Runtime, made when first used; its digest is in model.onnx.sha256
+    text_head.onnx          the same of the texts' network, of a method for images and texts
     query_codes.safetensors, database_codes.safetensors   codes of the test images, made when first measured
     evaluation.json         what the test queries gave
 
@@ -87,6 +88,11 @@ class Run:
         return self.path / "model.onnx"
 
     @property
+    def text_onnx_file(self) -> Path:
+        """The trained network of texts for ONNX Runtime, of a method for images and texts."""
+        return self.path / "text_head.onnx"
+
+    @property
     def started(self) -> bool:
         """Whether a training was ever begun here."""
         return self.config_file.is_file()
@@ -117,7 +123,8 @@ class Run:
     @property
     def _written(self) -> tuple[str, ...]:
         """The files that a run writes after its settings."""
-        later = ("metrics.jsonl", "trace.jsonl", "data.json", "evaluation.json", "model.onnx", "model.onnx.sha256")
+        later = ("metrics.jsonl", "trace.jsonl", "data.json", "evaluation.json", "model.onnx", "model.onnx.sha256",
+                 "text_head.onnx", "text_head.onnx.sha256")  # fmt: skip
         arrays = (
             self._left_out_file,
             self._checkpoint_file,

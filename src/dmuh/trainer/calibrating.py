@@ -5,7 +5,8 @@ the features below the hash layer. A bit turns over where an image does not get 
 """
 
 import logging
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from dmuh.network import HashNetwork, UncertaintySource
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.inputs import Inputs
 from dmuh.trainer.isotonic import rising_curve
-from dmuh.trainer.measuring import compute_outputs, spread
+from dmuh.trainer.measuring import Outputs, compute_outputs, spread
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +38,19 @@ _NEVER = 0.005  # no distance makes it certain that two images match, or that th
 _RANKS = np.concatenate([[0, 0.001, 0.002, 0.005, 0.01], np.linspace(0.02, 1, 50)])  # of pairs, the nearest first
 
 
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """How sure the bits of a network are, and the outputs of the images that this comes from."""
+
+    calibration: Calibration
+    by: Outputs
+
+
 def calibrate_bits(
     context: TrainingContext, network: HashNetwork, source: UncertaintySource, inputs: Inputs
-) -> Calibration:
+) -> Calibrated:
     """Return how sure the bits of a network are, by the validation images; without these, by training images."""
-    split, held_out = context.split, len(context.split.validation) >= _FEWEST
-    positions = spread(split.validation if held_out else split.train, _MOST)
+    positions, held_out = calibration_positions(context)
     found = compute_outputs(network, source, inputs, positions)
     assert found.uncertainty is not None, "there is an uncertainty where it has a source"
     labels = context.data.labels[found.positions] if context.data.classes else None
@@ -52,7 +60,13 @@ def calibrate_bits(
     if not held_out:
         log.info("how sure bits are is measured on training images, which look surer than others: none are held out")
     fitted = calibrated(found.outputs, found.uncertainty, similar, has_labels=labels is not None)
-    return replace(fitted, part="validation" if held_out else "training")
+    return Calibrated(replace(fitted, part="validation" if held_out else "training"), found)
+
+
+def calibration_positions(context: TrainingContext) -> tuple[NDArray[np.int64], bool]:
+    """Return which images bits are calibrated on, and whether these are held out of the training."""
+    split, held_out = context.split, len(context.split.validation) >= _FEWEST
+    return spread(split.validation if held_out else split.train, _MOST), held_out
 
 
 def calibrated(
@@ -79,8 +93,17 @@ def with_match(
 ) -> Calibration:
     """Return a calibration that knows what distances mean, by n images of which `similar` (n, n) share a label."""
     results = {"outputs": outputs, "uncertainty": uncertainty}
-    match = {f"soft-{sure}": _match(calibration.codes(results, sure=sure), similar) for sure in SURE}
-    return replace(calibration, match={"hamming": _match(Codes.from_outputs(outputs), similar), **match})
+    by_levels = {sure: calibration.codes(results, sure=sure) for sure in SURE}
+    return replace(calibration, match=match_curves(by_levels, by_levels, similar))
+
+
+def match_curves(query: Mapping[int, Codes], database: Mapping[int, Codes], similar: Floats) -> dict[str, Curve]:
+    """Return what the distances of n queries to n others mean, by n codes of each with as many bits of sureness.
+
+    similar  0/1 (n, n): which of them share a label. No query is compared with the one of its own number.
+    """
+    hamming = _match(query[0].plain(), database[0].plain(), similar)
+    return {"hamming": hamming, **{f"soft-{sure}": _match(query[sure], database[sure], similar) for sure in query}}
 
 
 def share_a_label(labels: NDArray[np.uint8]) -> Floats:
@@ -189,7 +212,7 @@ def _helpful(calibration: Calibration, results: dict[str, NDArray[np.float32]], 
 
 def _mean_precision(codes: Codes, similar: Floats) -> float:
     """Return the mean average precision of images that search one another; ties are in the order of the images."""
-    distances = _distances(codes)
+    distances = _distances(codes, codes)
     np.fill_diagonal(distances, np.inf)
     hits = np.take_along_axis(similar, np.argsort(distances, axis=1, kind="stable"), axis=1)
     found = hits.sum(axis=1)
@@ -207,10 +230,10 @@ def _filled(worth: Floats) -> Floats:
     return rising
 
 
-def _match(codes: Codes, similar: Floats) -> Curve:
-    """Return the probability that two images share a label as a curve of their distance."""
-    apart = ~np.eye(len(codes), dtype=bool)
-    distances = _distances(codes)[apart]
+def _match(query: Codes, database: Codes, similar: Floats) -> Curve:
+    """Return the probability that a query and another of n share a label as a curve of their distance."""
+    apart = ~np.eye(len(query), dtype=bool)
+    distances = _distances(query, database)[apart]
     values, of, counts = np.unique(distances, return_inverse=True, return_counts=True)  # there are few different ones
     share = np.bincount(of, similar[apart]) / counts
     different = rising_curve(values, 1 - share, counts)
@@ -218,6 +241,6 @@ def _match(codes: Codes, similar: Floats) -> Curve:
     return Curve(at, np.clip(1 - different(at), _NEVER, 1 - _NEVER))
 
 
-def _distances(codes: Codes) -> Floats:
-    """Return the distance of each code as a query to each as one of the database, as a search shows it: (n, n)."""
-    return shown(pair_distances(codes, codes)).astype(np.float64)
+def _distances(query: Codes, database: Codes) -> Floats:
+    """Return the distance of each query to each code of the database, as a search shows it: (n, m)."""
+    return shown(pair_distances(query, database)).astype(np.float64)

@@ -19,10 +19,10 @@ def array_of(tensor: Tensor) -> Array:
     return cast(Array, tensor.detach().cpu().numpy())
 
 
-def model_arrays(network: HashNetwork, source: UncertaintySource | None) -> dict[str, Array]:
+def model_arrays(network: HashNetwork, source: UncertaintySource | None, prefix: str = "") -> dict[str, Array]:
     """Return what the model file keeps, by name: the network, and what its source of uncertainty has beside it."""
     parts = {"network": network.state_dict(), **({} if source is None else source.parts())}
-    return {f"{part}.{key}": array_of(value) for part, state in parts.items() for key, value in state.items()}
+    return {f"{prefix}{part}.{key}": array_of(value) for part, state in parts.items() for key, value in state.items()}
 
 
 def state_of(

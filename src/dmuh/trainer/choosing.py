@@ -22,11 +22,14 @@ from dmuh.errors import ConfigError, TrainingError
 from dmuh.methods import METHODS, Objective, configure
 from dmuh.methods.rules import head_weight_decay
 from dmuh.metrics import evaluate
+from dmuh.network import HashNetwork
 from dmuh.protocols import Split
 from dmuh.runs import Run
 from dmuh.trainer.context import TrainingContext
+from dmuh.trainer.inputs import Inputs
 from dmuh.trainer.loop import train_deep
 from dmuh.trainer.measuring import compute_outputs
+from dmuh.trainer.pairs import TextSide, both_ways, pair_outputs, train_pairs
 from dmuh.trainer.setup import fresh_network, training_inputs
 
 log = logging.getLogger(__name__)
@@ -115,11 +118,27 @@ def _score(context: TrainingContext) -> float:
         trial = replace(context, config=short, run=Run(Path(folder)))
         try:
             with training_inputs(trial, network) as inputs:
+                if method.takes_texts:
+                    return _score_of_pairs(trial, network, inputs)
                 train_deep(method, trial, network, inputs)
                 found = compute_outputs(network, None, inputs, context.split.validation)
         except TrainingError:
             return -math.inf
     return _map_among(Codes.from_outputs(found.outputs), context.data.labels[found.positions])
+
+
+def _score_of_pairs(context: TrainingContext, network: HashNetwork, inputs: Inputs) -> float:
+    """Return the MAP of the held-out texts among images and images among texts, after a training of both networks."""
+    texts = TextSide.fresh(context)
+    train_pairs(context, network, inputs, texts)
+    positions, outputs = pair_outputs(network, inputs, texts, context.split.validation)
+    labels = context.data.labels[positions]
+    halves = np.arange(0, len(labels), 2), np.arange(1, len(labels), 2)
+    maps = [
+        both_ways(outputs[query], outputs[database], labels[query], labels[database])
+        for query, database in (halves, halves[::-1])
+    ]
+    return float(np.mean(maps))
 
 
 def _map_among(codes: Codes, labels: Labels) -> float:

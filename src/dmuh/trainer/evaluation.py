@@ -1,7 +1,7 @@
 """The test of a run: its query images search its database."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from dmuh.runs import Run, open_run
 from dmuh.trainer.inputs import open_inputs
 from dmuh.trainer.measuring import compute_outputs
 from dmuh.trainer.similarities import Similarities
+from dmuh.trainer.text_evaluation import TextCodes, evaluate_texts
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +36,14 @@ class Evaluation:
     metrics   by Hamming distance, unless the rules name another ranking
     soft      one dictionary per number of sure bits that the database keeps per bit: `sure`, `bits_stored` per image,
               `map`, `precision_at_1` and `precision_at_1_seen`, in the order that a search shows
+    texts     what texts find among images and images among texts, see `evaluate_texts`; empty without texts
     """
 
     metrics: Metrics
     query: Codes
     database: Codes
     soft: list[dict[str, float]]
+    texts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def evaluate_run(
@@ -63,7 +66,10 @@ def evaluate_run(
     custom = bool(rules)
     protocol = protocol_of(config.protocol, config.data.dataset)
     rules = {"topk": protocol.topk, "ranking": "hamming", **rules}
-    saved, calibration = _saved_codes(run), Calibration.of_card(run.load_model().metadata)
+    model = run.load_model()
+    calibration, has_texts = Calibration.of_card(model.metadata), "texts" in model.metadata
+    measured = run.has_evaluation and (not has_texts or "texts" in run.evaluation())
+    saved = _saved_codes(run) if measured or not has_texts else None  # texts are measured by exact codes of images
     query, database = saved or _computed_codes(run, config, dataset, split, count, similarities or Similarities())
     if saved is None:
         run.save_codes(query, calibration.kept(database, DEFAULT_SURE))
@@ -79,8 +85,16 @@ def evaluate_run(
         soft = [_soft(query, part, *labels, topk=rules["topk"]) for part in stored]
     seen = evaluate(query, database, *labels, ties="as-searched", **(rules | {"ks": (1,)}))
     about = {"soft": soft, "precision_at_1_seen": seen.precision_at[1], "split": split.digest()}
+    texts: dict[str, dict[str, Any]] = {}
+    if saved is not None and has_texts:
+        texts = run.evaluation()["texts"]
+    elif has_texts:
+        codes = TextCodes(model, config, dataset, count)
+        texts = evaluate_texts(codes, (query, database), calibration, counted, split)
+    if has_texts:
+        about["texts"] = texts
     run.save_evaluation({**metrics.to_dict(), **about})
-    return Evaluation(metrics, query, database, soft)
+    return Evaluation(metrics, query, database, soft, texts)
 
 
 def _soft(

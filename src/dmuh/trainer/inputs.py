@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -130,7 +131,18 @@ class CachedInputs:
         return CachedInputs(changed(self._rows), mirrored, self._device, self._bad, readable)
 
 
-Inputs = ImageInputs | CachedInputs
+class Inputs(Protocol):
+    """Anything that gives a network's activations batch by batch, as `ImageInputs` does."""
+
+    def batches(
+        self,
+        batches: Sequence[Positions],
+        *,
+        augment: Augment = "none",
+        seed: tuple[int, ...] = (),
+        part: tuple[int, int] = WHOLE,
+    ) -> Iterator[InputBatch]:
+        """Yield the activations of each batch of positions, or of a part of each."""
 
 
 @contextmanager

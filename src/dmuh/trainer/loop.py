@@ -18,7 +18,7 @@ from dmuh.trainer.bar import Progress
 from dmuh.trainer.checkpoint import restore, state_of
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.head import FrozenNetwork
-from dmuh.trainer.inputs import ImageInputs, InputBatch, Inputs
+from dmuh.trainer.inputs import CachedInputs, InputBatch, Inputs
 from dmuh.trainer.measuring import spread, trace, train_outputs, watched_maps
 from dmuh.trainer.optimisation import (
     autocast,
@@ -45,7 +45,7 @@ def train_deep(
     standardize = context.config.network.standardize
     if standardize:
         calibrate(network, next(iter(inputs.batches([spread(context.split.train, _CALIBRATED)]))).activations)
-    if context.config.network.freeze != "all" or isinstance(inputs, ImageInputs):
+    if context.config.network.freeze != "all" or not isinstance(inputs, CachedInputs):
         return Loop(method, context, network, inputs).run()
     kernel = context.config.network.kernel or 0
     frozen = FrozenNetwork(network, inputs, context.split, kernel, standardize)
@@ -103,11 +103,15 @@ class Loop:
         line["seconds"] = time.perf_counter() - began
         line["images_per_second"] = totals.n_images / line["seconds"]
         if (epoch + 1) % self.settings.evaluate_every == 0 or epoch + 1 == self.settings.epochs:
-            maps = watched_maps(self.context, self.encoder, self.inputs)
+            maps = self.watched_maps()
             self.validation_map = maps.get("validation_map")
             line |= maps
         if self.context.group.first:
             self._save(epoch + 1, line)
+
+    def watched_maps(self) -> dict[str, float]:
+        """Return what is measured of the network between epochs, by name."""
+        return watched_maps(self.context, self.encoder, self.inputs)
 
     def step(self, epoch: int, step: int, batch: InputBatch, totals: "Totals") -> None:
         """Take one step down the gradient of the objective over a batch, of which this process has a part."""

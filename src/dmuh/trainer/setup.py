@@ -28,6 +28,15 @@ def draw_split(config: Config, data: Dataset) -> Split:
     return Split(np.arange(len(data)), none, none, none)
 
 
+def check_texts(config: Config, data: Dataset) -> None:
+    """Raise if the method learns from texts and the data set has none."""
+    if METHODS[config.method].takes_texts and data.texts is None:
+        raise DataError(
+            f"{config.method} learns from images and texts, but none are read of the data set {data.name}: say where "
+            "they stand by --texts, a column of a list (--dataset csv) or captions (--dataset coco)"
+        )
+
+
 def fresh_network(config: Config, data: Dataset, device: torch.device) -> HashNetwork:
     """Return the network that the settings name: with weights learned elsewhere, or random ones by the seed."""
     settings = config.network

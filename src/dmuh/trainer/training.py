@@ -4,12 +4,13 @@ import logging
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from dmuh.config import Config
 from dmuh.datasets import Dataset, load_dataset
 from dmuh.images import Reading
 from dmuh.methods import METHODS, Objective
-from dmuh.network import UNCERTAINTY_SOURCES, HashNetwork, MomentumCopy, Trained
+from dmuh.network import TEXTS, UNCERTAINTY_SOURCES, HashNetwork, MomentumCopy, Trained
 from dmuh.progress import Counting, counting_bar, uncounted
 from dmuh.protocols import Split
 from dmuh.runs import Run
@@ -23,7 +24,12 @@ from dmuh.trainer.fitting import fit_shallow
 from dmuh.trainer.inputs import Inputs
 from dmuh.trainer.leaving_out import without_wrong_labels
 from dmuh.trainer.loop import train_deep
-from dmuh.trainer.setup import draw_split, fresh_network, model_card, training_inputs
+from dmuh.trainer.pairs import TextSide, train_pairs
+from dmuh.trainer.setup import check_texts, draw_split, fresh_network, model_card, training_inputs
+from dmuh.trainer.text_calibrating import calibrate_texts
+
+if TYPE_CHECKING:
+    from dmuh.methods import ShallowMethod
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +66,7 @@ def train(
         with group.agreeing():
             refuse_many(group, config)
             data = dataset or load_dataset(config.data)
+            check_texts(config, data)
             split = draw_split(config, data) if split is None else split
             if group.first and not (resume and run.started):
                 run.refuse_if_taken()
@@ -83,22 +90,35 @@ def train(
 
 def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
     """Train the fresh network and write the model file, which is what makes the run a finished one."""
+    of = UNCERTAINTY_SOURCES[context.settings.uncertainty]
     with training_inputs(context, network) as inputs:
-        copy = _train_by_kind(context, network, inputs)
-        source = UNCERTAINTY_SOURCES[context.settings.uncertainty].after_training(Trained(network, copy))
+        texts = TextSide.fresh(context) if METHODS[context.config.method].takes_texts else None
+        copy, text_copy = _train_by_kind(context, network, inputs, texts)
+        source = of.after_training(Trained(network, copy))
         if context.group.first:
-            card = model_card(context, network, source)
-            if source is not None:
-                card["calibration"] = calibrate_bits(context, network, source, inputs).to_dict()
-            context.run.save_model(model_arrays(network, source), card)
+            card, arrays = model_card(context, network, source), model_arrays(network, source)
+            images = None if source is None else calibrate_bits(context, network, source, inputs)
+            if images is not None:
+                card["calibration"] = images.calibration.to_dict()
+            if texts is not None:
+                text_source = of.after_training(Trained(texts.network, text_copy))
+                arrays |= model_arrays(texts.network, text_source, TEXTS)
+                card["texts"] = texts.card(text_source)
+                if images is not None and text_source is not None:
+                    card["texts"] |= calibrate_texts(context, images, texts, text_source)
+            context.run.save_model(arrays, card)
     if len(context.reading.bad):
         log.warning(context.reading.bad.summary())
 
 
-def _train_by_kind(context: TrainingContext, network: HashNetwork, inputs: Inputs) -> MomentumCopy | None:
-    """Train by a deep method or fit by a shallow one; return the copy that was averaged beside the network, if any."""
+def _train_by_kind(
+    context: TrainingContext, network: HashNetwork, inputs: Inputs, texts: TextSide | None
+) -> tuple[MomentumCopy | None, MomentumCopy | None]:
+    """Train by a deep method or fit by a shallow one; return the copies, of images and of texts, that were averaged."""
     method = METHODS[context.config.method]
+    if texts is not None:
+        return train_pairs(context, network, inputs, texts)
     if not issubclass(method, Objective):
-        fit_shallow(method, context, network, inputs)
-        return None
-    return train_deep(method, context, network, inputs)
+        fit_shallow(cast("type[ShallowMethod]", method), context, network, inputs)
+        return None, None
+    return train_deep(method, context, network, inputs), None

@@ -1,0 +1,16 @@
+"""Regu-x: DMUH-x without uncertainty."""
+
+from dmuh.methods.images_and_texts import Stacked
+from dmuh.methods.regu import Regu
+
+
+class ReguX(Stacked, Regu):
+    """Eq. 2 over the images and texts of a batch: pairwise likelihood and quantisation, all items alike.
+
+    L = Σ_ab Σ_ij (softplus Θ^ab_ij - S_ij·Θ^ab_ij) + β·Σ_a Σ_i ‖h^a_i - b^a_i‖² for a and b images and texts.
+    """
+
+    title = "dmuh-x without uncertainty"
+    paper = "after Fu et al., Deep Momentum Uncertainty Hashing, Eq. 2"
+    year = 2026
+    presets = {}
