@@ -18,6 +18,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from PIL import Image
 
+from chromium import CHROMIUM, NO_CHROMIUM, launched
 from commands import dmuh, refused
 from dmuh.datasets import DATASETS
 from dmuh.documents import file_digest, read_document, write_document
@@ -449,15 +450,10 @@ def test_figures_that_the_paper_has_are_folded(report):
 def browser():
     """A browser, if the machine has one."""
     needs("playwright", "dev")
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if executable is None:
-        pytest.skip("no Chromium is installed: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+    if CHROMIUM is None:
+        pytest.skip(NO_CHROMIUM)
+    with launched() as running:
         yield running
-        running.close()
 
 
 @pytest.mark.parametrize("scripts", [True, False])

@@ -129,7 +129,9 @@ def test_nothing_says_where_packages_come_from():
 
 def test_make_and_the_image_install_by_hash():
     flags = "--require-hashes --no-deps --only-binary :all:"
-    assert f"install {flags} --no-compile\n" in (ROOT / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"install {flags} --no-compile\n" in makefile
+    assert f"$(UV) {flags} -r lock/dev.txt" in makefile
     dockerfile = (ROOT / "Dockerfile").read_text()
     assert f"{flags} -r lock/serve.txt" in dockerfile
     installs = re.findall(r"pip install .*", dockerfile)

@@ -1,24 +1,20 @@
 """The page in a real Chromium: what tests of it share."""
 
 import math
-import shutil
 import time
 
 import httpx2
 import pytest
 
+from chromium import CHROMIUM, NO_CHROMIUM
 from extras import needs
 
 sync_api = needs("playwright", "dev", "playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_A_BROWSER = [
     pytest.mark.long,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
 ]
 PHONE = {"viewport": {"width": 390, "height": 780}, "has_touch": True, "is_mobile": True}
-# as root, and without calls to its makers
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-         "--disable-sync", "--no-first-run"]  # fmt: skip
 
 
 class watched:  # noqa: N801
@@ -61,6 +57,14 @@ def api(server, path: str) -> dict:
 def ids(page, selector: str = "#results .photo") -> list[int]:
     """The ids of the images that are shown."""
     return [int(id_) for id_ in page.locator(selector).evaluate_all("all => all.map(item => item.dataset.id)")]
+
+
+def expect_ids(page, wanted: list[int], seconds: float = 20) -> None:
+    """Wait until these images are shown, in this order: another view may have shown as many before."""
+    late = time.monotonic() + seconds
+    while ids(page) != wanted and time.monotonic() < late:
+        page.wait_for_timeout(50)
+    assert ids(page) == wanted
 
 
 def photo(page, id_: int):

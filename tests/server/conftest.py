@@ -6,6 +6,7 @@ import pytest
 from serving import Server, client_of
 from starlette.testclient import TestClient
 
+from chromium import launched
 from dmuh.encoder import export_run
 
 
@@ -40,15 +41,11 @@ def shared(digit_hasher, photos, tmp_path_factory) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="module")
 def browser():
-    from browsing import CHROMIUM, FLAGS, sync_api
-
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
+    with launched() as running:
+        yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(model, photos, tmp_path_factory) -> Iterator[Server]:
     """A service over twenty images, which tests do not change."""
     with Server(model, "--images", photos, "--state", tmp_path_factory.mktemp("page") / "state") as running:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from dmuh.catalogue import Catalogue, Decision, Entry, replace_codes
-from dmuh.catalogue.catalogue import _ADDED
 from dmuh.catalogue.database import _WAIT
+from dmuh.catalogue.reading import _ADDED
 from dmuh.codes import Codes
 from dmuh.errors import CatalogueError, DataError, FormatError, InputError, RequestError
 from dmuh.server.limits import Limits

@@ -5,7 +5,7 @@ import re
 
 import httpx2
 import pytest
-from browsing import IN_A_BROWSER, PHONE, api, expect, ids, in_cases, photo, texts, until, watched
+from browsing import IN_A_BROWSER, PHONE, api, expect, expect_ids, ids, in_cases, photo, texts, until, watched
 from PIL import Image
 from serving import Server, picture
 
@@ -31,7 +31,7 @@ def test_upload_filter_and_search_from_what_was_found(page, server, photos):
     expect(page, "#viewer").to_be_hidden()
     expect(page, "#status").to_have_text("19 images, nearest first.")
     assert page.url.endswith(f"#/image/{id_}")
-    assert ids(page) == [match["id"] for match in api(server, f"/api/search?id={id_}&k=60")["matches"]]
+    expect_ids(page, [match["id"] for match in api(server, f"/api/search?id={id_}&k=60")["matches"]])
 
     page.select_option("#label", "zeros")
     expect(page, "#status").to_have_text(re.compile(r"^(9|10) images"))
@@ -183,7 +183,7 @@ def test_least_sure_images_come_first(page, server):
     expect(page, "#title").to_have_text("Least sure images")
     expect(page, "#results li").to_have_count(20)
     expect(page, "#at-least").to_have_count(0)
-    assert ids(page) == [image["id"] for image in api(server, "/api/images?n=100&order=uncertainty")["images"]]
+    expect_ids(page, [image["id"] for image in api(server, "/api/images?n=100&order=uncertainty")["images"]])
     order = ["among the least sure 2%", "among the least sure 10%", "less sure than most", "as sure as most",
              "surer than most"]  # fmt: skip
     ranks = [order.index(text) for text in texts(page, "#results .fact")]

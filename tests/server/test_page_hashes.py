@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import IN_A_BROWSER, PHONE, api, expect, ids, watched
+from browsing import IN_A_BROWSER, PHONE, api, expect, expect_ids, watched
 from PIL import Image
 from serving import Server
 
@@ -46,7 +46,7 @@ def test_a_value_is_searched_with_and_images_are_not_taken(browser, hashes, opti
         expect(page, "#query-open").to_be_hidden()
         assert f"#/code/{hashes.value}" in page.url
         found = api(hashes, f"/api/search?code={hashes.value}&k=60")
-        assert ids(page) == [match["id"] for match in found["matches"]]
+        expect_ids(page, [match["id"] for match in found["matches"]])
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.reload()
         expect(page, "#query-title").to_have_text(hashes.value)

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from browsing import IN_A_BROWSER, api, expect, ids, photo, until, watched
+from browsing import IN_A_BROWSER, api, expect, expect_ids, photo, until, watched
 from PIL import Image
 from serving import Server
 
@@ -28,7 +28,7 @@ def test_images_are_searched_by_look_or_by_class(browser, opened):
         assert by_look != by_class
         joined = ",".join(map(str, by_class))
         expect(page, "#results .photo").to_have_count(20)
-        assert ids(page) == by_look
+        expect_ids(page, by_look)
         page.select_option("#by", label="class")
         expect(page, "#results .photo").to_have_count(20)
         until(page, "location.hash.includes('by=class')")

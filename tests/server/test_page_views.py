@@ -7,7 +7,7 @@ import shutil
 
 import httpx2
 import pytest
-from browsing import IN_A_BROWSER, PHONE, api, expect, ids, photo, texts, until, watched
+from browsing import IN_A_BROWSER, PHONE, api, expect, expect_ids, photo, texts, until, watched
 from serving import Server
 
 pytestmark = IN_A_BROWSER
@@ -143,7 +143,7 @@ def test_labels_are_accepted_kept_and_taken_back_by_one_key(browser, model, fold
         expect(page, "#status").to_contain_text("probably ha", timeout=60_000)
         suspects = api(server, "/api/review")["suspects"]
         assert {"zeros/strange-02.png", "zeros/strange-07.png"} <= {one["image"]["path"] for one in suspects}
-        assert ids(page) == [one["image"]["id"] for one in suspects]
+        expect_ids(page, [one["image"]["id"] for one in suspects])
         assert texts(page, ".suspect .change")[0] == "zeros → ones"
         assert texts(page, ".suspect .fact") == [one["in_words"] for one in suspects]
         first, second = (one["image"]["id"] for one in suspects[:2])

@@ -1,6 +1,8 @@
 """The catalogue: which images are indexed or served, with codes, labels and metadata, in one SQLite file. No torch.
 
-catalogue.py         Catalogue: add, remove, list and find images
+catalogue.py         Catalogue: add and remove images, and change what is said of them
+reading.py           CatalogueReader: list and find images, and their codes
+rows.py              Row, Entry: what is stored of an image
 decisions.py         Decision: what a person said of the labels of an image
 schema.py            the tables, and the checksum of each row
 versions.py          a new file gets its tables, one of an older version is converted
@@ -18,11 +20,13 @@ paths.py             names that are not UTF-8, as text
 """
 
 from dmuh.catalogue.bulk import write_catalogue
-from dmuh.catalogue.catalogue import ORDERS, Catalogue, Entry, ImageRow, Row
+from dmuh.catalogue.catalogue import Catalogue
 from dmuh.catalogue.decisions import Decision
 from dmuh.catalogue.from_folder import folder_entry, folder_labels, remove_outdated
 from dmuh.catalogue.index_file import kept_index, open_index, write_index
+from dmuh.catalogue.reading import ORDERS
 from dmuh.catalogue.recoding import replace_codes
+from dmuh.catalogue.rows import Entry, ImageRow, Row
 from dmuh.catalogue.state_folder import StateFolder
 
 __all__ = [

@@ -10,9 +10,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dmuh.catalogue.catalogue import Entry, code_row, image_row, worth_note
 from dmuh.catalogue.database import FULL
 from dmuh.catalogue.integrity import ChecksumFile
+from dmuh.catalogue.rows import Entry, code_row, image_row, worth_note
 from dmuh.catalogue.schema import INDEXES, begin, create_tables, image_checksum, write_note
 from dmuh.codes import Codes
 from dmuh.errors import DataError

@@ -5,8 +5,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dmuh.catalogue.catalogue import Catalogue, Entry
+from dmuh.catalogue.catalogue import Catalogue
 from dmuh.catalogue.paths import as_path, as_text, displayed
+from dmuh.catalogue.rows import Entry
 from dmuh.errors import DataError
 from dmuh.images import FolderImage, check_folder, folder_images
 

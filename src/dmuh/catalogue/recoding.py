@@ -1,6 +1,7 @@
 """All images of a catalogue get the codes of another model; their ids, labels and all else stay."""
 
-from dmuh.catalogue.catalogue import Catalogue, code_row, worth_note
+from dmuh.catalogue.catalogue import Catalogue
+from dmuh.catalogue.rows import code_row, worth_note
 from dmuh.catalogue.schema import image_checksum, restart, write_note
 from dmuh.codes import Codes
 

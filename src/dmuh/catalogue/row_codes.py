@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.catalogue.catalogue import Row
+from dmuh.catalogue.rows import Row
 from dmuh.codes import Codes
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-from dmuh.catalogue.catalogue import Catalogue, Entry, Row
+from dmuh.catalogue.catalogue import Catalogue
 from dmuh.catalogue.row_codes import codes_of
+from dmuh.catalogue.rows import Entry, Row
 from dmuh.codes import Codes
 from dmuh.errors import CatalogueError, RequestError
 from dmuh.files import no_room, written_whole

@@ -1,17 +1,18 @@
 """Codes: packed binary codes with their ids and, where it is known, how sure each bit is."""
 
 import hashlib
-import importlib
-import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmuh.errors import DtypeError, FormatError, InputError, MissingPackageError
+from dmuh.codes.arrays import CodeArrays
+from dmuh.codes.checks import same
+from dmuh.codes.table import pandas_table
+from dmuh.errors import DtypeError, FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
 
 _KIND, _VERSION = "dmuh codes", 2
@@ -20,7 +21,7 @@ _SHOWN = 3  # codes that a repr shows
 _TOGETHER = 65_536  # codes whose levels are unpacked at a time
 
 
-class Codes:
+class Codes(CodeArrays):
     """N binary codes of `n_bits` each and, where it is known, how sure each bit is. They never change.
 
     bits         uint8 (N, ceil(n_bits / 8)); bit k of a code is bit k % 8 of byte k // 8; unused bits are zero
@@ -51,44 +52,7 @@ class Codes:
     [0, 1]
     """
 
-    __slots__ = ("_exact", "bits", "contents", "ids", "levels", "n_bits", "worth")
-
-    bits: NDArray[np.uint8]
-    n_bits: int
-    ids: NDArray[np.int64]
-    levels: NDArray[np.uint8] | None
-    worth: NDArray[np.float32] | None
-    contents: NDArray[np.int64] | None
-    _exact: NDArray[np.float32] | None
-
-    def __init__(
-        self,
-        bits: NDArray[np.uint8],
-        n_bits: int,
-        uncertainty: NDArray[np.float32] | None = None,
-        ids: Sequence[int] | NDArray[Any] | None = None,
-        levels: NDArray[np.uint8] | None = None,
-        worth: NDArray[np.float32] | None = None,
-        contents: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.bits = _array("bits", bits, np.uint8, 2)
-        self.n_bits = n_bits
-        if n_bits < 1:
-            raise InputError(f"n_bits must be at least 1, got {n_bits}")
-        n, width = len(self.bits), -(-n_bits // 8)
-        if self.bits.shape[1] != width:
-            raise InputError(f"bits of {n_bits}-bit codes must have {width} columns, got {self.bits.shape[1]}")
-        _check_spare("bits", self.bits, n_bits)
-        self.ids = np.arange(n, dtype=np.int64) if ids is None else _array("ids", ids, np.int64, 1)
-        if len(self.ids) != n:
-            raise InputError(f"ids must have one entry per code, got {len(self.ids)} for {n} codes")
-        if ids is not None and not _unique(self.ids):
-            raise InputError("ids must be unique, but some occur twice")
-        self._exact = None if uncertainty is None else _checked_uncertainty(uncertainty, n, n_bits)
-        self.levels, self.worth = _checked_levels(levels, worth, n, n_bits)
-        self.contents = None if contents is None else _array("contents", contents, np.int64, 1)
-        if self.contents is not None and len(self.contents) != n:
-            raise InputError(f"contents must have one entry per code, got {len(self.contents)} for {n} codes")
+    __slots__ = ()
 
     @classmethod
     def from_outputs(
@@ -150,7 +114,7 @@ class Codes:
         levels = [part.levels for part in parts if part.levels is not None]
         contents = [part.contents for part in parts if part.contents is not None]
         for part in parts[1:]:
-            if part.n_bits != first.n_bits or part.sure != first.sure or not _same(part.worth, first.worth):
+            if part.n_bits != first.n_bits or part.sure != first.sure or not same(part.worth, first.worth):
                 raise InputError(f"{part!r} and {first!r} are of different models: they cannot be put together")
         return cls(
             np.concatenate([part.bits for part in parts]),
@@ -221,40 +185,11 @@ class Codes:
         """
         return Codes(self.bits, self.n_bits, ids=self.ids)
 
-    def __len__(self) -> int:
-        return len(self.bits)
-
-    def __getitem__(self, rows: SupportsIndex | slice | NDArray[Any] | Sequence[int]) -> "Codes":
-        """Return the codes of the given rows, with their ids: a position, a slice, positions or a boolean mask."""
-        if isinstance(rows, SupportsIndex) and not isinstance(rows, np.ndarray):
-            row = operator.index(rows)
-            if not -len(self) <= row < len(self):
-                raise IndexError(f"there are {len(self):,} codes, got position {row}")
-            rows = [row]
-        exact = None if self._exact is None else self._exact[rows]
-        levels = None if self.levels is None else self.levels[rows]
-        contents = None if self.contents is None else self.contents[rows]
-        return Codes(self.bits[rows], self.n_bits, exact, self.ids[rows], levels, self.worth, contents)
-
-    def __iter__(self) -> Iterator["Codes"]:
-        """Yield each code by itself, as Codes of length 1."""
-        return (self[row] for row in range(len(self)))
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the bits one per column, as `unpack` does, for NumPy."""
         if copy is False:
             raise ValueError("codes are packed: an array of their bits is always a copy")
         return self.unpack().astype(dtype or np.uint8, copy=False)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether bits, ids, uncertainty and levels are the same."""
-        if not isinstance(other, Codes):
-            return NotImplemented
-        return self.n_bits == other.n_bits and all(
-            _same(getattr(self, name), getattr(other, name)) for name in self.__slots__ if name != "n_bits"
-        )
-
-    __hash__ = None  # type: ignore[assignment]  # as for arrays: equal ones are found by comparing all bits
 
     def __repr__(self) -> str:
         known = "" if self._exact is None else ", with uncertainty"
@@ -394,83 +329,3 @@ class Codes:
             )
         except (KeyError, TypeError, InputError) as error:
             raise FormatError(f"{path} does not hold codes as this dmuh writes them: {error}") from error
-
-
-def pandas_table(columns: Mapping[str, Any]) -> Any:
-    """Return a pandas DataFrame of these columns; dmuh does not depend on pandas, so it may be missing."""
-    try:
-        pandas: Any = importlib.import_module("pandas")
-    except ModuleNotFoundError as error:
-        raise MissingPackageError("a table needs pandas: pip install pandas") from error
-    return pandas.DataFrame(columns)
-
-
-def uncertainty_percentiles(uncertainty: ArrayLike | None) -> list[float] | None:
-    """Return what 0, 1, …, 100% of images stay at or below in uncertainty; None where it is not known."""
-    if uncertainty is None or not np.size(uncertainty):
-        return None
-    return [round(float(value), 6) for value in np.percentile(np.asarray(uncertainty, float), range(101))]
-
-
-def less_certain_than(uncertainty: float, percentiles: Sequence[float]) -> int:
-    """Return the percentage of images that have a smaller uncertainty, by their percentiles: 0 to 99."""
-    return min(99, max(0, int(np.searchsorted(percentiles, uncertainty)) - 1))
-
-
-def _array(name: str, value: Any, dtype: type[Any], ndim: int) -> NDArray[Any]:
-    array = np.asarray(value)
-    if array.ndim != ndim:
-        raise InputError(f"{name} must have {ndim} dimensions, got shape {array.shape}")
-    wanted = np.dtype(dtype)
-    if array.dtype != wanted:
-        if wanted == np.int64 and (array.dtype.kind in "iu" or not array.size):
-            if array.size and int(array.max()) > np.iinfo(np.int64).max:
-                raise InputError(f"{name} must be below 2^63, got {array.max()}")
-            return array.astype(np.int64)
-        raise DtypeError(f"{name} must be {wanted}, got {array.dtype}")
-    return array
-
-
-def _check_spare(name: str, packed: NDArray[np.uint8], n_bits: int) -> None:
-    """Raise if rows of packed bits (…, width) have ones beyond their length."""
-    spare = -n_bits % 8
-    if spare and packed.size and int(packed[..., -1].max()) >> (8 - spare):
-        raise InputError(f"{name} has ones beyond bit {n_bits}; unused bits must be zero")
-
-
-def _checked_uncertainty(uncertainty: Any, n: int, n_bits: int) -> NDArray[np.float32]:
-    """Return the uncertainty, which must be probabilities from 0 to ½ (n, n_bits)."""
-    array = _array("uncertainty", uncertainty, np.float32, 2)
-    if array.shape != (n, n_bits):
-        raise InputError(f"uncertainty must have shape {(n, n_bits)}, got {array.shape}")
-    if array.size and not (array.min() >= 0 and array.max() <= 0.5):  # also false for NaN
-        raise InputError(f"uncertainty must be from 0 to 0.5, got numbers from {array.min()} to {array.max()}")
-    return array
-
-
-def _checked_levels(
-    levels: Any, worth: Any, n: int, n_bits: int
-) -> tuple[NDArray[np.uint8] | None, NDArray[np.float32] | None]:
-    """Return levels (n, sure, width) and their worth (n_bits, 2^sure), which come together."""
-    if (levels is None) != (worth is None):
-        raise InputError("levels and worth come together, but only one was given")
-    if levels is None:
-        return None, None
-    planes, values = _array("levels", levels, np.uint8, 3), _array("worth", worth, np.float32, 2)
-    sure = planes.shape[1]
-    if planes.shape != (n, sure, -(-n_bits // 8)) or sure not in (1, 2):
-        raise InputError(f"levels must have shape {(n, '1 or 2', -(-n_bits // 8))}, got {planes.shape}")
-    _check_spare("levels", planes, n_bits)
-    if values.shape != (n_bits, 2**sure):
-        raise InputError(f"worth must have shape {(n_bits, 2**sure)}, got {values.shape}")
-    if not (values.min() >= 0 and values.max() <= 1 and (np.diff(values, axis=1) >= 0).all()):
-        raise InputError("worth must be from 0 to 1 and must not fall from level to level")
-    return planes, values
-
-
-def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))
-
-
-def _unique(ids: NDArray[np.int64]) -> bool:
-    return bool(np.all(ids[1:] > ids[:-1])) or len(np.unique(ids)) == len(ids)
