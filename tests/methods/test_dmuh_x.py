@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dmuh.methods import TrainBatch
 
-WEIGHTS = {"beta": 0.5, "similar_weight": 2.0}
+WEIGHTS = {"beta": 0.5, "similar_weight": 2.0, "within": 0.3}
 
 
 def drawn(size: int, n_bits: int, seed: int = 0) -> tuple[Tensor, TrainBatch, Tensor]:
@@ -49,7 +49,7 @@ def looped(outputs: Tensor, batch: TrainBatch, u: Tensor | None, gamma: float) -
             for b in (0, 1):
                 for j in range(size):
                     theta, s = 0.5 * dot(sides[i][a], sides[j][b]), shared(labels[i], labels[j])
-                    weight = WEIGHTS["similar_weight"] if s else 1.0
+                    weight = (WEIGHTS["similar_weight"] if s else 1.0) * (WEIGHTS["within"] if a == b else 1.0)
                     pair = math.exp(mean_i + sum(unsure[j][b]) / n_bits)
                     likelihood += weight * pair * (math.log1p(math.exp(-abs(theta))) + max(theta, 0) - s * theta)
                     total += weight

@@ -102,6 +102,10 @@ class Objective(nn.Module, abc.ABC):
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms of the loss for the outputs (B, n_bits)."""
 
+    def pair_weights(self, similarity: Tensor) -> Tensor:
+        """Return the weight of every pair of a batch, in S's shape: by `similar_weight`, where the method has it."""
+        return pair_weights(similarity, getattr(self.options, "similar_weight", 1.0))
+
     def notes(self, outputs: Tensor, batch: TrainBatch) -> dict[str, float]:
         """Return what else is logged of a step with the outputs (B, n_bits), by name."""
         del outputs, batch

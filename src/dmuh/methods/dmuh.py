@@ -13,7 +13,6 @@ from dmuh.methods.base import (
     beta_setting,
     negative_log_likelihood,
     normalization_setting,
-    pair_weights,
     scales,
     signs,
     similar_weight_setting,
@@ -114,7 +113,7 @@ class DMUH(Objective):
         """Return the terms for outputs (B, n_bits), S (B, B), u (B, n_bits) and the u that stands in the weights."""
         pair, element = scales(self.options.normalization, len(outputs), self.n_bits, self.n_train)
         likelihood = negative_log_likelihood(outputs, similarity)  # (B, B)
-        likelihood = likelihood * pair_weights(similarity, self.options.similar_weight)
+        likelihood = likelihood * self.pair_weights(similarity)
         if self.weigh_images:
             image = weight.mean(dim=1)
             likelihood = torch.exp(image[:, None] + image[None, :]) * likelihood

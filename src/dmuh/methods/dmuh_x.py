@@ -1,8 +1,24 @@
 """DMUH-x: DMUH for images and texts in one Hamming space, which the paper announces; and DMUH-plus-x."""
 
-from dmuh.methods.dmuh import DMUH
-from dmuh.methods.dmuh_plus import DMUHPlus
-from dmuh.methods.images_and_texts import Stacked
+from dataclasses import dataclass
+
+from dmuh.methods.dmuh import DMUH, DMUHOptions
+from dmuh.methods.dmuh_plus import DMUHPlus, DMUHPlusOptions
+from dmuh.methods.images_and_texts import Stacked, within_setting
+
+
+@dataclass(frozen=True)
+class DMUHXOptions(DMUHOptions):
+    """Options of dmuh-x."""
+
+    within: float = within_setting()
+
+
+@dataclass(frozen=True)
+class DMUHPlusXOptions(DMUHPlusOptions):
+    """Options of dmuh-plus-x."""
+
+    within: float = within_setting()
 
 
 class DMUHX(Stacked, DMUH):
@@ -17,9 +33,11 @@ class DMUHX(Stacked, DMUH):
           + β·Σ_a Σ_ik e^(u^a_ik)·(h^a_ik - b^a_ik)² + γ·Σ_a Σ_ik u^a_ik
 
     a and b are x and y, so that the first sum has image–image, text–text and, twice, image–text pairs; an image and its
-    own text are one of these. This is Eq. 8 over 2·B items. Its options are DMUH's.
+    own text are one of these. This is Eq. 8 over 2·B items. Its options are DMUH's, and `within`, the weight of
+    image–image and text–text pairs.
     """
 
+    Options = DMUHXOptions
     title = "dmuh for images and texts: words find images, images find words"
     paper = "after Fu et al., Deep Momentum Uncertainty Hashing, which announces it"
     year = 2026
@@ -33,6 +51,7 @@ class DMUHPlusX(Stacked, DMUHPlus):
     hash centres of classes are the same, which says where in the space both belong.
     """
 
+    Options = DMUHPlusXOptions
     title = "dmuh-x, and terms by which the labels can be read from a code"
     paper = "ours, after Fu et al., Shen et al. (SDH) and Yuan et al. (CSQ)"
     year = 2026

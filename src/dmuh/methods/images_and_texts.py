@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from dmuh.config import setting
 from dmuh.errors import InputError
 from dmuh.methods.base import Objective, TrainBatch
 
@@ -28,12 +29,18 @@ def stacked(outputs: Tensor) -> Tensor:
     return torch.cat(views(outputs))
 
 
+def within_setting() -> Any:
+    """Declare how much pairs of two images, or of two texts, count beside those of an image and a text."""
+    return setting(1.0, "weight of a pair of two images or two texts; one of an image and a text has 1", low=0)
+
+
 class Stacked(Objective):
     """A method for images, whose objective is taken over the images and the texts of a batch alike.
 
     A text is one more item with the labels of its image. What the method sums over the pairs of a batch, it sums over
     the four blocks image–image, image–text, text–image and text–text; what it sums over images, over texts too; what it
-    keeps of the N training images, of N images and N texts.
+    keeps of the N training images, of N images and N texts. The option `within` weighs pairs of two images or two texts
+    beside those of an image and a text.
     """
 
     takes_texts: ClassVar[bool] = True
@@ -48,6 +55,14 @@ class Stacked(Objective):
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the method's terms for outputs (B, 2·n_bits)."""
         return super().forward(stacked(outputs), self._stacked(batch))  # type: ignore[safe-super]
+
+    def pair_weights(self, similarity: Tensor) -> Tensor:
+        """Return the method's weights (2·B, 2·B), those of image–image and text–text pairs times `within`; mean 1."""
+        weights = super().pair_weights(similarity)
+        half = len(similarity) // 2
+        own = torch.arange(len(similarity), device=similarity.device) < half
+        weights = torch.where(own[:, None] == own[None, :], self.options.within * weights, weights)
+        return weights / weights.mean()
 
     def notes(self, outputs: Tensor, batch: TrainBatch) -> dict[str, float]:
         """Return the method's notes for outputs (B, 2·n_bits)."""

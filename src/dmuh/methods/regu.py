@@ -12,7 +12,6 @@ from dmuh.methods.base import (
     beta_setting,
     negative_log_likelihood,
     normalization_setting,
-    pair_weights,
     scales,
     signs,
     similar_weight_setting,
@@ -60,7 +59,7 @@ class Regu(Objective):
         """Return the terms `similarity` and `quantization`."""
         pair, element = scales(self.options.normalization, len(outputs), self.n_bits, self.n_train)
         likelihood = negative_log_likelihood(outputs, batch.similarity)
-        likelihood = likelihood * pair_weights(batch.similarity, self.options.similar_weight)
+        likelihood = likelihood * self.pair_weights(batch.similarity)
         error = (outputs - signs(outputs)) ** 2
         return {
             "similarity": pair * self.options.likelihood_weight * likelihood.sum(),

@@ -1,7 +1,16 @@
 """Regu-x: DMUH-x without uncertainty."""
 
-from dmuh.methods.images_and_texts import Stacked
-from dmuh.methods.regu import Regu
+from dataclasses import dataclass
+
+from dmuh.methods.images_and_texts import Stacked, within_setting
+from dmuh.methods.regu import Regu, ReguOptions
+
+
+@dataclass(frozen=True)
+class ReguXOptions(ReguOptions):
+    """Options of regu-x."""
+
+    within: float = within_setting()
 
 
 class ReguX(Stacked, Regu):
@@ -10,6 +19,7 @@ class ReguX(Stacked, Regu):
     L = Σ_ab Σ_ij (softplus Θ^ab_ij - S_ij·Θ^ab_ij) + β·Σ_a Σ_i ‖h^a_i - b^a_i‖² for a and b images and texts.
     """
 
+    Options = ReguXOptions
     title = "dmuh-x without uncertainty"
     paper = "after Fu et al., Deep Momentum Uncertainty Hashing, Eq. 2"
     year = 2026
