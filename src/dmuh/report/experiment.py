@@ -5,6 +5,7 @@ What is drawn follows from the names of the tables and from what the runs left b
     methods      MAP of every row at one code length; precision over recall of the best rows; MAP by what is stored
     ablations    precision of the first 5,000
     curves       loss and MAP of training images over the epochs
+    any run of a method for images and texts: what each finds among the other
     any run with a study of its uncertainty: what that predicts, two bits over the epochs, the least and most
     uncertain images
     a bench that was tuned: the settings that were chosen
@@ -24,6 +25,7 @@ from dmuh.report.studies import draw_studies
 from dmuh.report.summary import shown_bits, summary
 from dmuh.report.sureness import draw_sureness
 from dmuh.report.tables import ResultTable, SeedMean
+from dmuh.report.text_search import draw_text_search
 
 _CURVES = 7  # lines of a figure at most
 _FIRST = 5000  # images of the precision@k figure
@@ -101,7 +103,7 @@ def _over_seeds(means: Collection[SeedMean]) -> str:
 def _figures(part: Part, out: Path) -> Iterator[Section]:
     """Write the figures of a part as files, and return them for the page; those of the paper are folded."""
     sheet = out / "figures" / f"{part.name}-images.png"
-    for drawn in (*_compared(part), *draw_sureness(part), *draw_studies(part, sheet)):
+    for drawn in (*_compared(part), *draw_sureness(part), *draw_text_search(part), *draw_studies(part, sheet)):
         _save(drawn.drawing, out / "figures" / f"{part.name}-{drawn.name}")
         if drawn.table:
             write_text(out / "tables" / f"{part.name}-{drawn.name}.md", drawn.table)
