@@ -27,10 +27,10 @@ def test_a_code_is_written_as_it_is(n_bits, sure):
             np.testing.assert_allclose(said["bit_uncertainty"], stored.uncertainty[n], atol=5.1e-5)
         else:
             assert said["bit_uncertainty"] is None
-        own = json.loads(f"{{{writer.upload(codes[n])}}}")
+        own = json.loads(f"{{{writer.sent(codes[n])}}}")
         np.testing.assert_allclose(own["bit_uncertainty"], codes.uncertainty[n], atol=5.1e-5)
         assert own["uncertainty"] == pytest.approx(codes.image_uncertainty[n], abs=1e-6)
-        unknown = json.loads(f"{{{writer.upload(codes[n].plain())}}}")
+        unknown = json.loads(f"{{{writer.sent(codes[n].plain())}}}")
         assert (unknown["uncertainty"], unknown["bit_uncertainty"]) == (None, None)
 
 

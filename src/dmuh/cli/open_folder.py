@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 @stoppable("what was computed is kept: the same command goes on from there")
 def open_folder(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of images, with folders in it or without.")],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Folder of a finished run, or one written by `dmuh export`, whose codes are used; with one that has "
+            "texts the page searches by words too.",
+        ),
+    ] = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -45,6 +53,9 @@ def open_folder(
     the codes again once more than half of the images are new. Folders in FOLDER are shown as labels; where two or more
     have five images each, codes are trained on them too, and the page searches by look or by class.
 
+    With --model codes are those of a model that was trained before, on these images or on others, and an answer is
+    called very likely, maybe or unlikely by what it learned: dmuh open photos --model runs/photos
+
     Your images are only read. What is computed is kept in photos/.dmuh, a hidden folder, or where --state says.
     """
 
@@ -52,21 +63,29 @@ def open_folder(
         if browser:
             webbrowser.open(address)
 
-    run_service(lambda checked, metrics: _service(folder, state, workers, checked, metrics), network, limits, ready)
+    run_service(
+        lambda checked, metrics: _service(folder, model, state, workers, checked, metrics), network, limits, ready
+    )
 
 
 @contextmanager
 def _service(
-    folder: Path, state: Path | None, workers: int | None, limits: "Limits", metrics: "ServiceMetrics"
+    folder: Path,
+    model: Path | None,
+    state: Path | None,
+    workers: int | None,
+    limits: "Limits",
+    metrics: "ServiceMetrics",
 ) -> "Iterator[Service]":
-    """Yield the service over a folder, brought up to date."""
+    """Yield the service over a folder, brought up to date, with codes of its own or of a model."""
     from dmuh.images import Reading
-    from dmuh.opening import open_folder as opened_folder
+    from dmuh.opening import open_folder, open_with_model
     from dmuh.server.class_codes import ClassCodes
     from dmuh.server.service import Service
 
     reading = Reading(workers, "skip", progress=console.counting_bar)
-    with opened_folder(folder, state, reading) as opened:
+    opening = open_folder(folder, state, reading) if model is None else open_with_model(folder, model, state, reading)
+    with opening as opened:
         if len(reading.bad):
             warn(reading.bad.summary())
         service = Service(

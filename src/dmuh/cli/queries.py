@@ -1,4 +1,4 @@
-"""What `dmuh search` begins from: images, ids of images of the index, or codes."""
+"""What `dmuh search` begins from: images, ids of images of the index, codes, or sentences."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,21 @@ if TYPE_CHECKING:
     from dmuh.cli.answers import Answers, Stored
     from dmuh.collection import Item
     from dmuh.encoder import Hasher
+    from dmuh.encoder.calibration import Calibration
     from dmuh.images import Reading
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Codes to search with, what each is called, and the ids of those that are in the index themselves."""
+    """Codes to search with, what each is called, and the ids of those that are in the index themselves.
+
+    calibration  what their distances to images mean, where they are no images
+    """
 
     codes: Codes
     names: Sequence[str]
     own: Sequence[int] = ()
+    calibration: "Calibration | None" = None
 
     def without_themselves(self, answers: "list[Answers]", k: int | None) -> "list[Answers]":
         """Return the answers without the queries that found themselves, k of each if that is a number."""
@@ -82,3 +87,12 @@ def of_codes(texts: list[str], n_bits: int) -> Queries:
         return Queries(Codes.from_hex(plain, n_bits, np.arange(len(plain))), plain)
     except InputError as error:
         raise ConfigError(f"--code: {error}") from error
+
+
+def of_texts(hasher: "Hasher", texts: list[str]) -> Queries:
+    """Return sentences as queries, which a model for images and texts gives codes beside those of images."""
+    if hasher.no_texts is not None or hasher.texts is None:
+        raise ConfigError(f"--text cannot be used: {hasher.no_texts}")
+    if not all(text.strip() for text in texts):
+        raise ConfigError("--text must say what to look for, got an empty one")
+    return Queries(hasher.encode_texts(texts), texts, calibration=hasher.texts.calibration)

@@ -152,10 +152,21 @@ class Calibration:
             found = self.kinds.uncertainty(results["outputs"], found)
         return np.clip(found, 0, 0.5).astype(np.float32)
 
-    def codes(self, results: Mapping[str, NDArray[np.float32]], ids: Any = None, sure: int = DEFAULT_SURE) -> Codes:
-        """Return the codes of what the network gave for n images, with `sure` bits of sureness per bit."""
+    def codes(
+        self,
+        results: Mapping[str, NDArray[np.float32]],
+        ids: Any = None,
+        sure: int = DEFAULT_SURE,
+        *,
+        contents: bool = True,
+    ) -> Codes:
+        """Return the codes of what the network gave for n images, with `sure` bits of sureness per bit.
+
+        contents  whether they carry what identical images are found by; a text is identical to none
+        """
         outputs = results["outputs"]
-        codes = Codes.from_outputs(outputs, self.uncertainty(results), ids).with_contents(outputs)
+        codes = Codes.from_outputs(outputs, self.uncertainty(results), ids)
+        codes = codes.with_contents(outputs) if contents else codes
         if sure not in SURE:
             raise ConfigError(f"sure must be 0, 1 or 2, got {sure}")
         if not sure or sure not in self.grades:

@@ -122,6 +122,18 @@ class Hasher:
         """
         return self._preprocess is not None
 
+    @property
+    def no_texts(self) -> str | None:
+        """Why it encodes no sentences, in one; None if it does.
+
+        >>> dmuh.Hasher.load(run).no_texts
+        'this model (dmuh) learned from images alone: train one for texts by dmuh train --texts'
+        """
+        if self.texts is None:
+            method = self.about.get("method", "unknown")
+            return f"this model ({method}) learned from images alone: train one for texts by dmuh train --texts"
+        return None if self.texts.takes_sentences else "this model takes features of texts, and no sentences"
+
     def encode(
         self,
         images: ImageLike | Iterable[ImageLike] | Dataset | NDArray[np.float32],
@@ -188,10 +200,7 @@ class Hasher:
         dmuh.errors.ConfigError: this model (dmuh) learned from images alone: train one for texts by dmuh train --texts
         """
         if self.texts is None:
-            raise ConfigError(
-                f"this model ({self.about.get('method', 'unknown')}) learned from images alone: train one for texts by "
-                "dmuh train --texts"
-            )
+            raise ConfigError(self.no_texts)
         many = [texts] if isinstance(texts, str) else texts
         if ids is not None:
             _check_number(ids, len(many))

@@ -48,10 +48,15 @@ class TextHasher:
         card = self._about["texts"]["encoder"]
         return None if card is None else load_text_encoder(card, self._folder)
 
+    @property
+    def takes_sentences(self) -> bool:
+        """Whether it takes sentences, rather than their features."""
+        return self._about["texts"]["encoder"] is not None
+
     def encode(self, texts: Sequence[str] | NDArray[np.float32], ids: Any = None, sure: int = DEFAULT_SURE) -> Codes:
         """Return the codes of sentences, or of their features (n, n_features) where the model takes these."""
         features = self._features(texts)
-        return self.calibration.codes(self._network.run(features), ids, sure)
+        return self.calibration.codes(self._network.run(features), ids, sure, contents=False)
 
     def _features(self, texts: Sequence[str] | NDArray[np.float32]) -> NDArray[np.float32]:
         if self.encoder is None:

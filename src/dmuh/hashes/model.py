@@ -44,6 +44,11 @@ class HashModel(Hasher):
         )
 
     @property
+    def no_texts(self) -> str:
+        """Why texts cannot be encoded."""
+        return f"texts cannot be searched with here, as codes are {self.about['method']}, computed by another program"
+
+    @property
     def preprocess(self) -> Preprocess:
         """How images would be read; none are."""
         return Preprocess(size=32, resize=32)

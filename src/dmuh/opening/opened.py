@@ -33,7 +33,7 @@ class Opened:
     """What is served of a folder: its catalogue, the model of its codes, and where the files are.
 
     by_class  the model and the catalogue of its codes by class, where its folders are classes
-    features  gives the features of its images
+    features  gives the features of its images; None where their network is not installed
     """
 
     root: Path
@@ -41,7 +41,7 @@ class Opened:
     catalogue: Catalogue
     added: Path
     by_class: tuple[Hasher, Catalogue] | None
-    features: Callable[[], FolderFeatures]
+    features: Callable[[], FolderFeatures] | None
 
 
 @contextmanager

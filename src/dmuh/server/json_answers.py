@@ -40,11 +40,12 @@ class CodeWriter:
             f"{self._code(row.code, row.uncertainty, bits)}"
         )
 
-    def upload(self, code: Codes) -> str:
-        """Return the members of a JSON object for one code, with the exact uncertainty of its bits."""
+    def sent(self, code: Codes, text: str | None = None) -> str:
+        """Return the members of a JSON object for one code, with the exact uncertainty of its bits, and its text."""
         of_image, of_bits = code.image_uncertainty, code.uncertainty
         bits = None if of_bits is None else _rounded(of_bits[0])
-        return self._code(code.bits[0].tobytes(), None if of_image is None else float(of_image[0]), bits)
+        own = self._code(code.bits[0].tobytes(), None if of_image is None else float(of_image[0]), bits)
+        return own if text is None else f'"text":{quoted(text)},{own}'
 
     def _code(self, code: bytes, uncertainty: float | None, bit_uncertainty: Sequence[str] | None) -> str:
         bits = "".join([_BYTES[byte] for byte in code])[: self._n_bits]

@@ -30,6 +30,7 @@ _UNKNOWN = "at_least cannot be used: it is not known how often images share a la
 class Search:
     """A search for up to `k` images: from an image of the catalogue, by its id or path, or from a code.
 
+    text      the sentence whose code it is
     radius    the distance up to which images count
     label     that they must have
     ranking   soft or hamming; None: soft where it is known how sure the bits are that it begins from
@@ -43,17 +44,19 @@ class Search:
     id: int | None = None
     path: str | None = None
     code: Codes | None = None
+    text: str | None = None
     ranking: Ranking | None = None
     at_least: float | None = None
     by_class: bool = False
 
 
 class Query(NamedTuple):
-    """What a search begins from: the code of an upload, or an image of the catalogue; and what answers say of it."""
+    """What a search begins from: the code of an upload or text, or an image of the catalogue; what is said of it."""
 
     source: Codes | Row
     ranking: Ranking
     about: str
+    match: Curve | None = None  # the probability that an image shares a label with it, by its distance
 
     @property
     def id(self) -> int | None:
@@ -94,16 +97,20 @@ class Searcher:
 
     `whole` is an index over the whole catalogue, where it shall not be one in memory; one that knows the labels is
     asked for those of a label too. `match` has, by ranking, the probability that two images share a label by their
-    distance, where that is known.
+    distance, where that is known, and `match_of_texts` that of a text and an image.
     """
 
     def __init__(
-        self, catalogue: Catalogue, whole: Searchable | None = None, match: Mapping[str, Curve] | None = None
+        self,
+        catalogue: Catalogue,
+        whole: Searchable | None = None,
+        match: Mapping[str, Curve] | None = None,
+        match_of_texts: Mapping[str, Curve] | None = None,
     ) -> None:
         worth = catalogue.worth
         self._catalogue = catalogue
         self._stored, self._writer = StoredCodes(catalogue.n_bits, worth), CodeWriter(catalogue.n_bits, worth)
-        self._match = match or {}
+        self._match, self._match_of_texts = match or {}, match_of_texts or {}
         self._whole: Searchable = kept_index(catalogue, catalogue.index_file) if whole is None else whole
         self._by_label: OrderedDict[str, Searchable] = OrderedDict()
         self._fragments: OrderedDict[int, Known] = OrderedDict()  # a row never changes, and no id returns
@@ -116,15 +123,15 @@ class Searcher:
         """Return the answers as JSON; those with the same label, k and ranking take one pass together."""
         results: list[str | Exception] = [RequestError(404, "there is no such image")] * len(searches)
         queries = self._queries(searches)
-        groups: dict[tuple[str | None, int, Ranking, bool], list[int]] = defaultdict(list)
+        groups: dict[tuple[str | None, int, Ranking, bool, Curve | None], list[int]] = defaultdict(list)
         for position, query in queries.items():
             search, stored = searches[position], query.id is not None
-            if search.at_least is not None and query.ranking not in self._match:
+            if search.at_least is not None and query.match is None:
                 results[position] = RequestError(422, _UNKNOWN)
                 continue
             # an image of the catalogue finds itself too, which is left out
-            groups[search.label, search.k + stored, query.ranking, stored].append(position)
-        for (label, k, ranking, _), positions in groups.items():
+            groups[search.label, search.k + stored, query.ranking, stored, query.match].append(position)
+        for (label, k, ranking, *_), positions in groups.items():
             found = self._found([queries[position] for position in positions], k, ranking, label)
             known = self._known({image.id for images in found for image in images})
             for position, images in zip(positions, found, strict=True):
@@ -146,8 +153,7 @@ class Searcher:
         ids: dict[int, int] = {}
         for position, search in enumerate(searches):
             if search.code is not None:
-                ranking = choose_ranking(search.ranking, search.code)
-                queries[position] = Query(search.code, ranking, self._writer.upload(search.code))
+                queries[position] = self._of_code(search, search.code)
                 continue
             id_ = search.id if search.path is None else self._id_of(search.path)
             if id_ is not None:
@@ -156,8 +162,15 @@ class Searcher:
         for position, id_ in ids.items():
             if id_ in rows:
                 ranking = searches[position].ranking or self._stored.ranking
-                queries[position] = Query(rows[id_], ranking, self._writer.image(rows[id_]))
+                about = self._writer.image(rows[id_])
+                queries[position] = Query(rows[id_], ranking, about, self._match.get(ranking))
         return queries
+
+    def _of_code(self, search: Search, code: Codes) -> Query:
+        """Return the query of an upload, or of a text."""
+        ranking = choose_ranking(search.ranking, code)
+        match = self._match if search.text is None else self._match_of_texts
+        return Query(code, ranking, self._writer.sent(code, search.text), match.get(ranking))
 
     def _id_of(self, path: str) -> int | None:
         """Return the id of the image with a path, as answers show it; the path is compared, never opened."""
@@ -176,7 +189,7 @@ class Searcher:
         codes = Codes.concatenated([one.with_ids([n]) for n, one in enumerate(uploads)]) if uploads else None
         codes = self._stored.codes(rows) if codes is None else codes
         matches = self._labelled(label).search(codes, k, ranking=ranking)
-        curve = self._match.get(ranking)
+        curve = queries[0].match  # of all of them
         likely = np.full(matches.ids.shape, None) if curve is None else rounded(curve(matches.distances))
         distances = matches.distances if ranking == "hamming" else rounded(matches.distances)
         found = []
@@ -197,7 +210,7 @@ class Searcher:
             return []
         distance = rounded(np.array(self._stored.distance(codes[n], row, query.ranking)))
         shown = int(distance) if query.ranking == "hamming" else float(distance)
-        sure = None if query.ranking not in self._match else 1.0
+        sure = None if query.match is None else 1.0
         ordered = ids[np.argsort(shuffled(ids) - turns(codes[n], query.ranking))]
         return [Found(id_, shown, sure, identical=True) for id_ in ordered.tolist()]
 

@@ -1,8 +1,8 @@
 """Service: everything that can be done with a catalogue and its images, without HTTP.
 
-Uploads are decoded in other processes. Of three threads beside the event loop one encodes, one searches and one writes;
-each works on the items of concurrent requests together. A change is first on the disk, then in the index, and then
-acknowledged.
+Uploads are decoded in other processes. Of four threads beside the event loop one encodes images, one encodes texts, one
+searches and one writes; each works on the items of concurrent requests together. A change is first on the disk, then in
+the index, and then acknowledged.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from dmuh.server.label_review import LabelReview
 from dmuh.server.map.collection_map import CollectionMap
 from dmuh.server.metrics import ServiceMetrics
 from dmuh.server.searcher import Search, Searcher
+from dmuh.server.texts import ServedTexts
 
 T = TypeVar("T")
 
@@ -63,6 +64,7 @@ class Service:
         self._no_uploads = hasher.refusal if isinstance(hasher, HashModel) else None
         self._sure = catalogue.sure or 0
         self._match = hasher.calibration.match_by_ranking(self._sure)
+        self._texts = ServedTexts(hasher, self._sure, metrics.batches("encode"))
         self._catalogue = catalogue
         self._decoders = Decoders(hasher.preprocess, most_pixels)
         self._files = ImageFiles(root, added, self._decoders, elsewhere)
@@ -71,7 +73,7 @@ class Service:
         self._map = CollectionMap(catalogue)
         self._review = LabelReview(catalogue, root, features)
         self._duplicates = Duplicates(catalogue, (root, added), features)
-        self._searcher = Searcher(catalogue, whole, self._match)
+        self._searcher = Searcher(catalogue, whole, self._match, self._texts.match)
         self._writer = CodeWriter(catalogue.n_bits, catalogue.worth)
         self._changer = Writer(catalogue, added, self._update)
 
@@ -104,7 +106,7 @@ class Service:
         self._duplicates.close()
         self._decoders.close()
         self._files.close()
-        for worker in (self._encoding, self._encoding_class, self._writing, self._searching):
+        for worker in (self._encoding, self._texts, self._encoding_class, self._writing, self._searching):
             if worker is not None:
                 worker.close()
         self._changer.close()
@@ -121,6 +123,10 @@ class Service:
         self._check_uploads()
         _, pixels = await self._decoders.pixels(content)
         return await (self._of_classes() if by_class else self._encoding).submit(pixels)
+
+    async def encode_text(self, text: str) -> Codes:
+        """Return the code of a sentence."""
+        return await self._texts.encode(text)
 
     def code(self, digits: str) -> Codes:
         """Return the code that hexadecimal digits stand for."""
@@ -230,6 +236,7 @@ class Service:
             "match_known": bool(self._match),
             "by_class": self._by_class is not None,
             "no_uploads": self._no_uploads,
+            "no_texts": self._texts.refusal,
             "labels": self._catalogue.labels(),
             "uncertainty_percentiles": uncertainty_percentiles(
                 [row.uncertainty for row in rows if row.uncertainty is not None]

@@ -30,6 +30,7 @@ from dmuh.server.api.schemas import (
     QueryCode,
     QueryId,
     QueryPath,
+    QueryText,
     Radius,
     Review,
     Seed,
@@ -62,6 +63,7 @@ def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         id: QueryId = None,  # noqa: A002
         path: QueryPath = None,
         code: QueryCode = None,
+        text: QueryText = None,
         k: K = 10,
         radius: Radius = None,
         label: Label = None,
@@ -69,13 +71,17 @@ def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
         at_least: AtLeast = None,
         by: By = "look",
     ) -> Response:
-        """Find the images nearest to one of the collection, which is named by its id or its path, or to a code."""
-        if [id, path, code].count(None) != 2:
-            raise RequestError(422, "give the id or the path of an image, or a code, and not several of them")
-        if code is not None and by == "class":
-            raise RequestError(422, "a code is one of the service's own: leave out by=class")
+        """Find the images nearest to one of the collection, by its id or path, to a code, or to what a text says."""
+        if [id, path, code, text].count(None) != 3:
+            raise RequestError(
+                422, "give the id or the path of an image, or a code, or a text, and not several of them"
+            )
+        if (code is not None or text is not None) and by == "class":
+            kind = "a code" if text is None else "the code of a text"
+            raise RequestError(422, f"{kind} is one of the service's own: leave out by=class")
         given = None if code is None else service.code(code)
-        search = Search(k, radius, label, id, path, given, ranking, at_least, by_class=by == "class")
+        given = given if text is None else await service.encode_text(text)
+        search = Search(k, radius, label, id, path, given, text, ranking, at_least, by_class=by == "class")
         return _json(await service.search(search))
 
     @router.post("/search", openapi_extra=UPLOAD, responses=responses(200, "The nearest images.", Answer, **_UPLOADS))

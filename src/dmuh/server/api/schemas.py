@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from dmuh.encoder.matching import Likely
 from dmuh.index.soft import Ranking
 
-MOST_K, MOST_LISTED = 1000, 200
+MOST_K, MOST_LISTED, LONGEST_TEXT = 1000, 200, 500
 _LARGEST = 2**63 - 1
 _PATH = r"Below the collection's folder; a byte that is not UTF-8 is shown by its number, as in caf\xe9.jpg."
 
@@ -23,6 +23,15 @@ QueryCode = Annotated[
         max_length=4096,
         description="A code in hexadecimal digits, two per byte; bits 0 to 7 are the first byte, 0 the lowest.",
         examples=["8f373714"],
+    ),
+]
+QueryText = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=LONGEST_TEXT,
+        description="A sentence that says what the images show, where /api/about has no no_texts.",
+        examples=["two dogs on a beach"],
     ),
 ]
 K = Annotated[int, Query(ge=1, le=MOST_K, description="How many images at most.")]
@@ -127,8 +136,9 @@ class Match(Image):
 
 
 class QueryImage(Code):
-    """The query: an image of the catalogue, or an upload, of which there is only the code."""
+    """The query: an image of the catalogue, or an upload or a text, of which there is only the code."""
 
+    text: str | None = Field(None, description="The sentence, where that was searched with.", examples=[None])
     id: int | None = None
     path: str | None = None
     labels: list[str] | None = None
@@ -168,7 +178,7 @@ class About(BaseModel):
     sure: int = Field(description="Bits that say how sure each bit of a stored code is.", examples=[1])
     ranking: Ranking = Field(
         description="Order of what is found from an image of the collection, where none is asked for; that of what is "
-        "found from an upload is soft."
+        "found from an upload or a text is soft."
     )
     match_known: bool = Field(
         description="Whether it is known how often images at a distance share a label.", examples=[True]
@@ -176,6 +186,11 @@ class About(BaseModel):
     by_class: bool = Field(description="Whether images can be searched by class too.", examples=[False])
     no_uploads: str | None = Field(
         description="Why images cannot be sent, where codes are hashes of another program; else null.", examples=[None]
+    )
+    no_texts: str | None = Field(
+        description="Why sentences cannot be searched with, as the model learned from images alone; null where they "
+        "can.",
+        examples=[None],
     )
     labels: dict[str, int] = Field(description="Every label with the number of its images.", examples=[{"cats": 10}])
     uncertainty_percentiles: list[float] | None = Field(

@@ -45,6 +45,7 @@ function begin(state, quiet) {
   at("title").textContent = title;
   drawAbout();
   drawFilters(view.filters(state), state);
+  at("text").value = state.text;
   at("results").className = state.view; // each view has its own columns
   at("results").setAttribute("aria-busy", "true"); // what was found before stays until the answer is here
   if (!quiet) say("Looking …");
@@ -103,6 +104,7 @@ function drawEntrance() {
   at("file").disabled = none;
   for (const id of ["file", "drop", "to-uncertain"]) at(id).hidden = none;
   at("by-code").hidden = !none;
+  at("by-text").hidden = Boolean(about.no_texts);
   at("code-text").placeholder = `Search by ${about.method}`;
   at("code-text").setAttribute("aria-label", at("code-text").placeholder);
 }

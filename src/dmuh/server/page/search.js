@@ -20,7 +20,7 @@ export function takeUpload(file) {
   }
   uploads.push({ file, source: URL.createObjectURL(file) });
   const { by, label, at_least, radius, ranking } = read();
-  go(changed({ view: "search", from: "", code: "", upload: String(uploads.length), open: "", order: "", by, label, at_least, radius, ranking }));
+  go(changed({ view: "search", from: "", code: "", text: "", upload: String(uploads.length), open: "", order: "", by, label, at_least, radius, ranking }));
 }
 
 // a value that another program computed, or a code
@@ -33,14 +33,26 @@ at("by-code").onsubmit = (event) => {
     return;
   }
   const { label, radius } = read();
-  go(changed({ view: "search", from: "", upload: "", code: digits, open: "", order: "", label, radius }));
+  go(changed({ view: "search", from: "", upload: "", text: "", code: digits, open: "", order: "", label, radius }));
 };
 
-const isQuery = (state) => Boolean(state.from || state.upload || state.code);
+// what the images show, in words
+at("by-text").onsubmit = (event) => {
+  event.preventDefault();
+  const text = at("text").value.trim();
+  if (!text) return;
+  const { label, at_least, radius, ranking } = read();
+  const none = { from: "", upload: "", code: "", open: "", order: "", by: "", decided: "", colour: "", area: "", group: "" };
+  go(changed({ ...none, view: "search", text, label, at_least, radius, ranking }));
+};
+
+const isQuery = (state) => Boolean(state.from || state.upload || state.code || state.text);
+const WITH_IMAGE = ["by", "label", "at_least", "radius", "ranking"];
+const WITH_TEXT = WITH_IMAGE.slice(1); // codes by class have no texts
 
 export const search = {
   title: (state) => (isQuery(state) ? "Nearest images" : "Where to begin"),
-  filters: (state) => (isQuery(state) ? ["by", "label", "at_least", "radius", "ranking"] : ["label", "order"]),
+  filters: (state) => (state.text ? WITH_TEXT : isQuery(state) ? WITH_IMAGE : ["label", "order"]),
   leave: () => {
     at("query").hidden = true;
     compareWith(null);
@@ -69,7 +81,8 @@ function begin(state) {
   const parameters = { label, n: LISTED, ...(order ? { order } : { order: "random", seed: remembered("seed") }) };
   const said = (feed) => {
     if (!feed.images.length) return "There are no images yet.";
-    const other = about.no_uploads ? `by a ${about.method} of your own` : "with an image of your own";
+    const words = about.no_texts ? "" : "by words or ";
+    const other = about.no_uploads ? `by a ${about.method} of your own` : `${words}with an image of your own`;
     return `Choose one to see it large and what is like it, or search ${other}.`;
   };
   return feedOf(`${listOf(state)} ${parameters.seed}`, () =>
@@ -86,7 +99,7 @@ function nearest(state, upload) {
     const feed = new Feed(async (n) => {
       const k = STEPS.find((step) => step > n + feed.about.leftOut) ?? STEPS.at(-1);
       const asked = query({ by, label, at_least, radius, ranking, k });
-      const from = state.code ? `code=${state.code}` : `id=${state.from}`;
+      const from = query({ code: state.code, text: state.text, id: state.from });
       const answer = await (upload ? send(`/api/search?${asked}`, upload.file) : ask(`/api/search?${from}&${asked}`));
       feed.about.query = answer.query;
       feed.about.best = answer.best;
@@ -109,12 +122,13 @@ function said(feed) {
 }
 
 function drawQuery(code, upload, state) {
-  const name = state.code || (upload ? upload.file.name || "Your image" : nameOf(code));
+  const name = state.code || (state.text && `“${state.text}”`) || (upload ? upload.file.name || "Your image" : nameOf(code));
   at("query-title").textContent = name;
   const labels = code.labels?.length ? `${capital(captionOf(code))}. ` : "";
   at("query-facts").textContent = `${labels}${surenessAtLength(code)}`;
-  at("query-open").hidden = Boolean(state.code); // there is no image of it
-  if (!state.code) picture(at("query-image"), upload ? upload.source : thumbnail(state.from), "");
+  const shown = !state.code && !state.text; // else there is no image of it
+  at("query-open").hidden = !shown;
+  if (shown) picture(at("query-image"), upload ? upload.source : thumbnail(state.from), "");
   at("query-open").setAttribute("aria-label", upload ? `The query: ${name}` : `Open the query, ${name}`);
   at("query-open").disabled = Boolean(upload);
   at("query-open").onclick = () => go(changed({ open: state.from }));

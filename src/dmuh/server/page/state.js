@@ -1,12 +1,12 @@
 // What is shown stands in the address behind #, so that back, reload and links work:
 //   #/  where to begin    #/image/17  the nearest of an image    #/upload/1  those of an image of the user's
-//   #/code/8f37…  those of a code, in hexadecimal digits
+//   #/code/8f37…  those of a code, in hexadecimal digits    #/search?text=two+dogs  those that a sentence describes
 //   #/uncertain  #/map  #/duplicates  #/labels
 // and behind a ? the filters, and the image that is open large: #/image/17?label=cats&open=23
 
 const VIEWS = ["uncertain", "map", "duplicates", "labels"];
 export const FILTERS = ["by", "label", "order", "at_least", "radius", "ranking"];
-const KEYS = [...FILTERS, "decided", "colour", "area", "group", "open"];
+const KEYS = ["text", ...FILTERS, "decided", "colour", "area", "group", "open"];
 
 export function read(hash = location.hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?");
@@ -18,6 +18,7 @@ export function read(hash = location.hash) {
   state.from = first === "image" && isNumber ? id : "";
   state.upload = first === "upload" && isNumber ? id : "";
   state.code = first === "code" && /^[0-9a-f]{2,2048}$/.test(id) ? id : "";
+  if (state.view !== "search" || state.from || state.upload || state.code || !state.text.trim()) state.text = "";
   if (!/^\d{1,18}$/.test(state.open)) state.open = "";
   return state;
 }
@@ -27,6 +28,7 @@ export function write(state) {
   if (state.from) path = `image/${state.from}`;
   if (state.upload) path = `upload/${state.upload}`;
   if (state.code) path = `code/${state.code}`;
+  if (state.text) path = "search";
   const given = new URLSearchParams(KEYS.filter((key) => state[key]).map((key) => [key, state[key]]));
   return `#/${path}${given.size ? `?${given}` : ""}`;
 }

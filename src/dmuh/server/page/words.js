@@ -48,7 +48,7 @@ export function sureness(image) {
 
 export function surenessAtLength(image) {
   if (image.uncertainty === null) return about.no_uploads ? "" : "It is not known how sure its bits are.";
-  const share = lessSureThan(image);
+  const share = image.text ? null : lessSureThan(image); // a text is no image, to be compared with images
   return share === null ? `${capital(unsureBits(image))}.` : `${capital(sureness(image))}: ${unsureBits(image)}.`;
 }
 
