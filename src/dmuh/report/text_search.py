@@ -9,7 +9,7 @@ from dmuh.report.markup import Drawn
 from dmuh.report.summary import shown_bits
 from dmuh.report.tables import Row, html_rows, markdown_rows
 
-WAYS = {"text_to_image": "texts among images", "image_to_text": "images among texts"}
+WAYS = {"text_to_image": ("texts", "texts among images"), "image_to_text": ("images", "images among texts")}
 _COLUMNS = {  # of results.csv, for each way, and what they are called
     "map_{way}": "MAP, Hamming distance",
     "map_{way}_sure_0": "soft query",
@@ -23,7 +23,7 @@ _COLUMNS = {  # of results.csv, for each way, and what they are called
 
 def draw_text_search(part: Part) -> Iterator[Drawn]:
     """Draw for each way the MAP of every method at one length, beside a table of all lengths and figures."""
-    for way, words in WAYS.items():
+    for way, (queries, words) in WAYS.items():
         rows = [row for row in part.rows if row.get(f"map_{way}")]
         if not rows:
             continue
@@ -35,9 +35,8 @@ def draw_text_search(part: Part) -> Iterator[Drawn]:
             "more bit per bit that says how sure it is. R@k is how often the pair itself, an image and its own text, "
             "is among the first k of the query images and their texts, by soft ranking. Means over seeds."
         )
-        yield Drawn(
-            way.replace("_", "-"), f"{words.capitalize()}", text, drawing, html_rows(*cells), markdown_rows(*cells)
-        )
+        title = words.capitalize()
+        yield Drawn(f"found-by-{queries}", title, text, drawing, html_rows(*cells), markdown_rows(*cells))
 
 
 def _means(rows: Sequence[Row], column: str, bits: int) -> dict[str, tuple[float, float | None]]:
