@@ -55,6 +55,10 @@ def test_list():
         "settings"
     ]
     assert list(json.loads(dmuh("list", "--methods", "--json").stdout)) == ["methods"]
+    assert [row["name"] for row in json.loads(dmuh("list", "--text-encoders", "--json").stdout)["text_encoders"]] == [
+        "minilm",
+        "words",
+    ]
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

@@ -14,15 +14,18 @@ def list_names(
     datasets: Annotated[bool, flag("--datasets", help="Only the data sets, for --dataset.")] = False,
     protocols: Annotated[bool, flag("--protocols", help="Only the protocols, for --set protocol=NAME.")] = False,
     backbones: Annotated[bool, flag("--backbones", help="Only the backbones, for --backbone.")] = False,
+    text_encoders: Annotated[
+        bool, flag("--text-encoders", help="Only the encoders of texts, for --set text_encoder=NAME.")
+    ] = False,
     settings: Annotated[bool, flag("--settings", help="Only the settings, for --set KEY=VALUE.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List methods, data sets, protocols, backbones and settings.
+    """List methods, data sets, protocols, backbones, encoders of texts and settings.
 
     Example: dmuh list --settings
     """
     tables = _tables()
-    wanted = (methods, datasets, protocols, backbones, settings)
+    wanted = (methods, datasets, protocols, backbones, text_encoders, settings)
     asked = [name for name, want in zip(tables, wanted, strict=True) if want]
     chosen = {name: tables[name] for name in asked or [name for name in tables if name != "settings" or as_json]}
     if as_json:
@@ -41,6 +44,7 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
     from dmuh.config import SECTIONS, describe
     from dmuh.datasets import DATASETS
     from dmuh.protocols import PROTOCOLS
+    from dmuh.texts import TEXT_ENCODERS
 
     with needs_torch("listing methods and backbones"):
         from dmuh.backbones import BACKBONES, FAMILIES
@@ -55,6 +59,7 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
         "datasets": [{"name": name, "about": d.about, "protocol": d.protocol} for name, d in DATASETS.items()],
         "protocols": [{"name": name, "about": p.about} for name, p in PROTOCOLS.items()],
         "backbones": [{"name": name, "about": b.about} for name, b in {**BACKBONES, **FAMILIES}.items()],
+        "text_encoders": [{"name": name, "about": e.about} for name, e in TEXT_ENCODERS.items()],
         "settings": [
             {"name": name, "default": default, "about": about, "section": section}
             for section, cls in groups.items()
