@@ -20,6 +20,7 @@ from dmuh.bench.cells import run_cell
 from dmuh.bench.results import write_results
 from dmuh.datasets import Dataset, one_hot
 from dmuh.datasets.mnist5k import load_mnist5k
+from dmuh.encoder import export_run
 from dmuh.index import MilvusIndex
 from dmuh.runs import Run
 from extras import needs
@@ -128,6 +129,38 @@ def shape_run(shapes: Dataset, shared_folder: Callable[..., Path]) -> Run:
 @pytest.fixture(scope="session")
 def shape_hasher(shape_run: Run) -> Hasher:
     return Hasher.load(shape_run.path)
+
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 160, 60), "blue": (40, 60, 220)}
+SENTENCES = ("a {} {}", "there is one {} {}", "a picture of a {} {}", "we see the {} {}")
+
+
+def _coloured(folder: Path) -> None:
+    """Write pictures of discs and boxes in three colours, by colour, a list with a sentence about each, and a model."""
+    rng = np.random.default_rng(0)
+    rows = ["path,label,caption"]
+    for n in range(96):
+        colour, shape = list(COLOURS)[n % 3], ("circle", "square")[n // 3 % 2]
+        picture = Image.new("RGB", (64, 64), tuple(rng.integers(200, 256, 3).tolist()))
+        left, top, side = *rng.integers(4, 24, 2).tolist(), int(rng.integers(24, 36))
+        pen = ImageDraw.Draw(picture)
+        draw = pen.ellipse if shape == "circle" else pen.rectangle
+        draw((left, top, left + side, top + side), fill=COLOURS[colour])
+        path = f"pictures/{colour}/{shape}-{n:02}.png"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        picture.save(folder / path)
+        rows.append(f"{path},{colour} {shape},{SENTENCES[n % 4].format(colour, shape)}")
+    (folder / "list.csv").write_text("\n".join(rows) + "\n")
+    settings = {"method": "dmuh-x", "texts": "caption", "text_encoder": "words", "bits": 24, "epochs": 40}
+    settings |= {"dataset": "csv", "data": str(folder / "list.csv")}
+    train(configure(settings | {"image_size": 64, "batch_size": 16, "query": 3, "train": 12}), folder / "run")
+    export_run(folder / "run", folder / "model")
+
+
+@pytest.fixture(scope="session")
+def coloured(shared_folder: Callable[..., Path]) -> Path:
+    """Pictures of coloured shapes with a list of captions, and a model for images and texts, as a run and an export."""
+    return shared_folder("coloured", _coloured)
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ def test_search_by_id_path_and_value(client, hashed):
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({}, "give the id or the path of an image, or a code, and not several of them"),
+        ({}, "give the id or the path of an image, or a code, or a text, and not several of them"),
         ({"id": 3, "code": "00" * 8}, "and not several of them"),
         ({"code": "00"}, "a code of 64 bits has 16 hexadecimal digits, got 2"),
         ({"code": "x" * 16}, "a code must be hexadecimal digits"),
