@@ -148,7 +148,8 @@ def test_a_distance_says_how_likely_two_imagesshare_a_label():
     apart = ~np.eye(len(similar), dtype=bool)
     for sure, ranking in ((0, "soft"), (1, "soft"), (2, "soft"), (1, "hamming")):
         codes = found.codes(results, sure=sure)
-        distances = _distances(codes if ranking == "soft" else codes.plain())
+        ranked = codes if ranking == "soft" else codes.plain()
+        distances = _distances(ranked, ranked)
         chance = match_of(found, ranking, distances, sure)[apart]
         for part in np.array_split(np.argsort(chance), 8):
             assert chance[part].mean() == pytest.approx(similar[apart][part].mean(), abs=0.08)
@@ -166,7 +167,7 @@ def test_distances_are_those_of_the_definition(n_bits, sure, seed):
         {"outputs": outputs, "uncertainty": 1 / (1 + np.abs(outputs))}, sure=sure
     )
     weights, bits, level = pair_weights(codes, codes.worth), codes.unpack(), codes.level()
-    found = _distances(codes)
+    found = _distances(codes, codes)
     for i in range(6):
         for j in range(6):
             total = 0
@@ -310,5 +311,5 @@ def test_levels_count_nothing_where_images_are_found_worse_by_them():
     assert all((levels.worth != 1).any() for levels in misled.grades.values())
     found = replace(misled, grades=_helpful(misled, results, similar))
     assert all((levels.worth == 1).all() for levels in found.grades.values())
-    plain, graded = (_distances(found.codes(results, sure=sure)) for sure in (0, 1))
+    plain, graded = (_distances(codes, codes) for codes in (found.codes(results, sure=sure) for sure in (0, 1)))
     np.testing.assert_array_equal(plain, graded)
