@@ -15,7 +15,7 @@ UV := UV_DEFAULT_INDEX="$${PIP_INDEX_URL:-$$($(BIN)/pip config get global.index-
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve check format test test-all test-slow fuzz bench docs dist lock clean
+.PHONY: help install demo serve check format warm test test-all test-slow fuzz bench docs dist lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -29,7 +29,6 @@ $(READY): pyproject.toml $(wildcard lock/*.txt)
 	wait $$others && exit $$torch  # at the same time: torch alone is a fifth of all that is unpacked
 	@rm -rf $(VENV)/unpacked
 	$(PIP) install --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib > /dev/null 2>&1 || true  # on all cores; pip would use one
 	@touch $@
 
 install: $(READY)  ## set up .venv with everything for development
@@ -57,9 +56,17 @@ PYTEST := $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal
 test: $(READY)  ## the tests of what is computed, written and said, on all cores: 3 minutes on two
 	$(PYTEST) -m 'not slow and not long'
 
-test-all: $(READY)  ## all tests but the slow: also kills, browser, README, Milvus, every setting; 11 minutes on two cores
-	@$(BIN)/dmuh warm > /dev/null  # else every service that the tests start compiles the same, and is ended meanwhile
+test-all: warm $(VENV)/.compiled  ## all tests but the slow: also kills, browser, README, Milvus, every setting; 8 minutes on two cores
 	$(PYTEST)
+
+# Else every service that the tests start compiles the same kernels, and is ended meanwhile.
+warm: $(READY)
+	@$(BIN)/dmuh warm > /dev/null
+
+# Else every worker of the tests compiles what it imports. It needs one core, while make --jobs warms up on the other.
+$(VENV)/.compiled: $(READY)
+	@$(BIN)/python -m compileall -q -x '/tests?/' $(VENV)/lib > /dev/null 2>&1 || true
+	@touch $@
 
 test-slow: $(READY)  ## the slow tests, among them those on real images; DMUH_DATA names their folder
 	$(BIN)/pytest -m slow

@@ -72,7 +72,7 @@ COMMANDS = {
     "report {tmp} --out {tmp}/report": ("dmuh.report.experiment.write_report", "give the same command again"),
     "export {run} --out {tmp}/model": ("dmuh.encoder.export_run", "give the same command again"),
     "demo --out {tmp}/demo": ("dmuh.datasets.load_dataset", "the same command goes on from here"),
-    "list": ("dmuh.config.describe", "give the same command again"),
+    "list --settings": ("dmuh.config.describe", "give the same command again"),
     "warm": ("dmuh.index.kernel_use.KERNELS.rehearsals", "give the same command again"),
     "cache": ("dmuh.machine.cache_folder", "give the same command again"),
     "open {photos} --port 0": (

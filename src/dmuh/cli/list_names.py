@@ -1,11 +1,14 @@
 """dmuh list."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from dmuh.cli.console import say_json, say_table
 from dmuh.cli.options import Json, flag
 from dmuh.cli.stopping import stoppable
 from dmuh.errors import needs_torch
+
+Row = dict[str, Any]
 
 
 @stoppable()
@@ -24,10 +27,9 @@ def list_names(
 
     Example: dmuh list --settings
     """
-    tables = _tables()
     wanted = (methods, datasets, protocols, backbones, text_encoders, settings)
-    asked = [name for name, want in zip(tables, wanted, strict=True) if want]
-    chosen = {name: tables[name] for name in asked or [name for name in tables if name != "settings" or as_json]}
+    asked = [name for name, want in zip(_TABLES, wanted, strict=True) if want]
+    chosen = {name: _TABLES[name]() for name in asked or [name for name in _TABLES if name != "settings" or as_json]}
     if as_json:
         say_json(chosen)
         return
@@ -39,33 +41,64 @@ def list_names(
             say_table(name, texts, wrap=True)
 
 
-def _tables() -> dict[str, list[dict[str, Any]]]:
-    """Return what there is to choose from: a row for each name, by the kind of thing."""
-    from dmuh.config import SECTIONS, describe
-    from dmuh.datasets import DATASETS
-    from dmuh.protocols import PROTOCOLS
-    from dmuh.texts import TEXT_ENCODERS
+def _methods() -> list[Row]:
+    with needs_torch("listing methods and backbones"):
+        from dmuh.methods import METHODS
 
+    return [
+        {"name": name, "kind": m.kind, "year": m.year, "about": m.title, "paper": m.paper}
+        for name, m in METHODS.items()
+    ]
+
+
+def _datasets() -> list[Row]:
+    from dmuh.datasets import DATASETS
+
+    return [{"name": name, "about": d.about, "protocol": d.protocol} for name, d in DATASETS.items()]
+
+
+def _protocols() -> list[Row]:
+    from dmuh.protocols import PROTOCOLS
+
+    return [{"name": name, "about": p.about} for name, p in PROTOCOLS.items()]
+
+
+def _backbones() -> list[Row]:
     with needs_torch("listing methods and backbones"):
         from dmuh.backbones import BACKBONES, FAMILIES
+
+    return [{"name": name, "about": b.about} for name, b in {**BACKBONES, **FAMILIES}.items()]
+
+
+def _text_encoders() -> list[Row]:
+    from dmuh.texts import TEXT_ENCODERS
+
+    return [{"name": name, "about": e.about} for name, e in TEXT_ENCODERS.items()]
+
+
+def _settings() -> list[Row]:
+    from dmuh.config import SECTIONS, describe
+
+    with needs_torch("listing methods and backbones"):
         from dmuh.methods import METHODS
 
     groups = {**SECTIONS, **{f"method {name}": method.Options for name, method in METHODS.items()}}
-    return {
-        "methods": [
-            {"name": name, "kind": m.kind, "year": m.year, "about": m.title, "paper": m.paper}
-            for name, m in METHODS.items()
-        ],
-        "datasets": [{"name": name, "about": d.about, "protocol": d.protocol} for name, d in DATASETS.items()],
-        "protocols": [{"name": name, "about": p.about} for name, p in PROTOCOLS.items()],
-        "backbones": [{"name": name, "about": b.about} for name, b in {**BACKBONES, **FAMILIES}.items()],
-        "text_encoders": [{"name": name, "about": e.about} for name, e in TEXT_ENCODERS.items()],
-        "settings": [
-            {"name": name, "default": default, "about": about, "section": section}
-            for section, cls in groups.items()
-            for name, default, about in describe(cls)
-        ],
-    }
+    return [
+        {"name": name, "default": default, "about": about, "section": section}
+        for section, cls in groups.items()
+        for name, default, about in describe(cls)
+    ]
+
+
+# Each is made only when it is asked for: methods take seconds to import, and need torch, which the others do not.
+_TABLES: dict[str, Callable[[], list[Row]]] = {
+    "methods": _methods,
+    "datasets": _datasets,
+    "protocols": _protocols,
+    "backbones": _backbones,
+    "text_encoders": _text_encoders,
+    "settings": _settings,
+}
 
 
 def _say_settings(rows: list[dict[str, str]]) -> None:
