@@ -134,8 +134,8 @@ CRAFTED = {
 def test_cells_with_a_fitting_checksum_that_would_crash_are_refused(many_cells, tmp_path, change):
     rng = np.random.default_rng(0)
     HammingIndex().add(Codes.from_outputs(rng.standard_normal((300, 64)))).save(tmp_path / "whole")
-    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 2).arrays)
+    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 3).arrays)
     arrays |= {name: alter(arrays[name]) for name, alter in change.items()}
-    save_arrays(tmp_path / "crafted", "dmuh index", 2, arrays, {"n_bits": 64})
+    save_arrays(tmp_path / "crafted", "dmuh index", 3, arrays, {"n_bits": 64})
     with pytest.raises(FormatError, match="does not hold an index as this dmuh writes it"):
         HammingIndex.load(tmp_path / "crafted")

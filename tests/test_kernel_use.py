@@ -293,13 +293,13 @@ import sys
 import numpy as np
 from dmuh import Codes, HammingIndex, evaluate
 from dmuh.index import cell_kernels, cells, hash_table, keeping, scan, within
-from dmuh.index import soft_coarse, soft_nearest, soft_rows, soft_scan, soft_whole, soft_within
+from dmuh.index import soft_coarse, soft_nearest, soft_scan, soft_whole, soft_within
 from dmuh.index.kernel_use import KERNELS, only
 from dmuh.metrics import kernels, pairs, soft_kernels
 
 def compiled():
     found = [value for module in (hash_table, cell_kernels, keeping, scan, within, kernels, soft_kernels, soft_scan,
-             soft_coarse, soft_nearest, soft_rows, soft_whole, soft_within)
+             soft_coarse, soft_nearest, soft_whole, soft_within)
              for value in vars(module).values()]
     return {kernel.__name__: len(kernel.signatures) for kernel in found if hasattr(kernel, "signatures")}
 
@@ -336,7 +336,7 @@ with only(compiled=True):
                     for ranking in ("hamming", "soft"):
                         evaluate(codes[:20], database, labels[:20], labels, ties=ties, ranking=ranking)
 entered = ("nearest", "count_within", "collect_within", "nearest_centre", "majority", "limits", "_hash",
-           "order_by", "nearest_soft", "nearest_in_rows", "nearest_scanned", "visit_within",
+           "order_by", "nearest_soft", "nearest_scanned", "visit_within",
            "count_pairs", "count_labelled_pairs", "rank_in_order",
            "count_soft_pairs", "count_soft_labelled_pairs", "rank_softly_in_order")
 print(before == compiled(), all(before[name] for name in entered))

@@ -302,11 +302,31 @@ def test_levels_with_a_fitting_checksum_that_would_crash_are_refused(tmp_path, n
     outputs = rng.choice([-1.0, 1.0], (8, 12))[rng.integers(0, 8, 400)]
     codes = graded(outputs, np.tile(np.float32([0.1, 0.4]), (400, 6)), 1, rng)  # alike: rows have several ids
     HammingIndex().add(codes).save(tmp_path / "whole")
-    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 2).arrays)
+    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 3).arrays)
     arrays[name] = alter(arrays[name])
-    save_arrays(tmp_path / "crafted", "dmuh index", 2, arrays, {"n_bits": 12})
+    save_arrays(tmp_path / "crafted", "dmuh index", 3, arrays, {"n_bits": 12})
     with pytest.raises(FormatError, match="does not hold an index as this dmuh writes it"):
         HammingIndex.load(tmp_path / "crafted")
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_levels_of_a_file_of_version_2_still_open(tmp_path, alike):
+    """There rows of one id each stood in the order of keys, which no file names."""
+    rng = np.random.default_rng(0)
+    outputs = rng.choice([-1.0, 1.0], (8, 12))[rng.integers(0, 8, 400)]
+    unsure = np.tile(np.float32([0.1, 0.4]), (400, 6)) if alike else rng.random((400, 12), np.float32) / 2
+    codes = graded(outputs, unsure, 1, rng)
+    index = HammingIndex().add(codes)
+    index.save(tmp_path / "new")
+    arrays = dict(load_arrays(tmp_path / "new", "dmuh index", 3).arrays)
+    if not alike:
+        own = np.lexsort((arrays["row_keys"], np.repeat(np.arange(8), np.diff(arrays["rows"]))))
+        arrays["levels"] = np.ascontiguousarray(arrays["levels"][:, own])
+        del arrays["row_keys"], arrays["row_starts"]
+    save_arrays(tmp_path / "old", "dmuh index", 2, arrays, {"n_bits": 12})
+    queries = Codes.from_outputs(outputs[:20] + 0.1, unsure[:20])
+    old = HammingIndex.load(tmp_path / "old")
+    assert answers(old.search(queries, 50)) == answers(index.search(queries, 50)) == oracle(codes, queries, 50)
 
 
 def test_an_index_file_keeps_levels_as_bits(tmp_path):

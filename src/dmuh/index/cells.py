@@ -10,6 +10,7 @@ and centre differ if r < D, of those in which they agree if r > D.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,19 @@ class Cells:
         if (rings[1:, 0] != rings[:-1, -1]).any():
             raise ValueError("its cells do not fit its codes")
         return cls(centres, rings[:, :-1], rings[:, 1:])
+
+    @cached_property
+    def arrays(self) -> tuple[NDArray[Any], Ints, Ints, NDArray[np.int32], NDArray[np.int32]]:
+        """What kernels take: centres, begins, ends, and how far a cell's nearest and farthest code are, int32 (m,)."""
+        some = self.begins < self.ends
+        shortest, longest = some.argmax(axis=1), some.shape[1] - 1 - some[:, ::-1].argmax(axis=1)
+        return (
+            self.centres,
+            self.begins,
+            self.ends,
+            read_only(shortest.astype(np.int32)),
+            read_only(longest.astype(np.int32)),
+        )
 
     @property
     def rings(self) -> Ints:

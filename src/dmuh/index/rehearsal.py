@@ -70,9 +70,8 @@ def _rehearse_soft(n_bits: int) -> None:
     with only(compiled=True):
         for segment, query in _tiny_graded(n_bits):
             soft_search.nearest(segment, query, 1, None)
-            if segment.graded is None:
-                in_a_cell = replace(segment, cells=Cells.whole(segment.words, n_bits))
-                soft_search.nearest(in_a_cell, query, 1, None)
+            in_a_cell = replace(segment, cells=Cells.whole(segment.words, n_bits))
+            soft_search.nearest(in_a_cell, query, 1, None)
 
 
 def _rehearse_soft_within(n_bits: int) -> None:

@@ -24,12 +24,14 @@ Array = NDArray[Any]
 
 @compiled()
 def nearest(
-    words: Array, centres: Array, begins: Array, ends: Array, starts: Array, ids: Array, alive: Array, living: Array,
-    queries: Array, turns: Array, asked: Array, first: int, last: int, n_bits: int, distances: Array, found: Array,
+    words: Array, centres: Array, begins: Array, ends: Array, shortest: Array, longest: Array, starts: Array,
+    ids: Array, alive: Array, living: Array, queries: Array, turns: Array, asked: Array, first: int, last: int,
+    n_bits: int, distances: Array, found: Array,
 ) -> None:  # fmt: skip
     """Find the k nearest ids of the queries asked[first…last], in the order of (distance, turned id).
 
-    words      (w, c) distinct codes in cells: centres (w, m), begins and ends int64 (m, n_bits + 1)
+    words      (w, c) distinct codes in cells (see `Cells`): centres (w, m), begins and ends int64 (m, n_bits + 1),
+               shortest and longest int32 (m,)
     starts     int64 (c + 1,) where the ids of each code begin in `ids`, or empty: one id per code
     ids        int64 (n,), ascending for each code
     alive      int64 (c,) how many ids of a code may be found, and living bool (n,) which, or both empty: all
@@ -38,17 +40,16 @@ def nearest(
     distances  int32 (q, k) and found int64 (q, k) are filled, with turned ids; at least k are there to be found
     """
     k, m = found.shape[1], centres.shape[1]
-    n_runs = -(-m // RUN)
-    codes = np.empty((BLOCK, 4 * k + 2 * CHUNK), np.int64)  # those that are kept
-    away = np.empty((BLOCK, 4 * k + 2 * CHUNK), np.int32)
-    n_near = np.zeros(BLOCK, np.int64)
-    counts = np.zeros((BLOCK, n_bits + 2), np.int64)  # ids found at each distance
-    limit = np.zeros(BLOCK, np.int64)  # what is farther cannot be among the nearest any more
-    nearer = np.zeros(BLOCK, np.int64)  # ids found below the limit
-    far = np.full((BLOCK, n_runs * RUN), VISITED)  # how far the centres are
-    least = np.full((BLOCK, n_runs * RUN), VISITED)  # and the codes of their cells, at least
-    shortest, longest = radii(begins, ends, n_runs * RUN)
-    wanted = np.zeros((BLOCK, n_runs), np.uint64)  # cells to be visited, as bits
+    n_runs, width = -(-m // RUN), min(BLOCK, last - first)
+    codes = np.empty((width, 4 * k + 2 * CHUNK), np.int64)  # those that are kept
+    away = np.empty((width, 4 * k + 2 * CHUNK), np.int32)
+    n_near = np.zeros(width, np.int64)
+    counts = np.zeros((width, n_bits + 2), np.int64)  # ids found at each distance
+    limit = np.zeros(width, np.int64)  # what is farther cannot be among the nearest any more
+    nearer = np.zeros(width, np.int64)  # ids found below the limit
+    far = np.full((width, n_runs * RUN), VISITED)  # how far the centres are
+    least = np.full((width, n_runs * RUN), VISITED)  # and the codes of their cells, at least
+    wanted = np.zeros((width, n_runs), np.uint64)  # cells to be visited, as bits
     for block in range(first, last, BLOCK):
         size = min(BLOCK, last - block)
         n_near[:], limit[:], nearer[:], counts[:] = 0, n_bits, 0, 0
@@ -78,23 +79,6 @@ def nearest(
                 starts, ids, living, codes[b], away[b], n_near[b], counts[b], limit[b], k, turns[i], distances[i],
                 found[i],
             )  # fmt: skip
-
-
-@compiled()
-def radii(begins: Array, ends: Array, n: int) -> tuple[Array, Array]:
-    """Return how far the nearest and the farthest code of each cell are from its centre: int32 (n,), n ≥ m."""
-    m, n_rings = begins.shape
-    shortest, longest = np.full(n, np.int32(n_rings)), np.full(n, np.int32(-1))
-    for cell in range(m):
-        r = 0
-        while r < n_rings - 1 and ends[cell, r] == begins[cell, 0]:
-            r += 1
-        shortest[cell] = r
-        r = n_rings - 1
-        while r > 0 and begins[cell, r] == ends[cell, n_rings - 1]:
-            r -= 1
-        longest[cell] = r
-    return shortest, longest
 
 
 @compiled(allocates=False)

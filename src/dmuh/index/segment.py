@@ -12,7 +12,7 @@ from dmuh.index.arranging import Later
 from dmuh.index.base import Ids
 from dmuh.index.bits import distances_to, read_only, word_type
 from dmuh.index.cells import FEWEST, Cells, find_cells
-from dmuh.index.graded import Graded, Summary, arranged, moved
+from dmuh.index.graded import Graded, arranged, moved
 from dmuh.index.grouping import group
 from dmuh.index.kernel_use import KERNELS
 from dmuh.workers import over_cores
@@ -33,8 +33,8 @@ class Segment:
     keys    int64 (n,) code after code, ascending within each
     living  bool (n,) which keys are not removed, or empty: none is
     n_bits  length of a code
-    graded  the levels of the codes, where they have any; codes are then in an order of their own, and equal ones may
-            stand apart where hardly two are equal
+    graded  the levels of the codes, where they have any; in no cells, equal codes may stand apart then where hardly two
+            are equal
     cells   in which the codes stand, or None: in any order
     """
 
@@ -55,38 +55,44 @@ class Segment:
     def build(cls, words: NDArray[Any], keys: Ids, levels: NDArray[Any], n_bits: int) -> "Segment":
         """Make a segment of codes (w, n), their unique keys (n,) and their level rows (r · w, n).
 
-        Where there are levels and hardly two codes are equal, equal ones are kept apart: one pass over both is
-        quicker than a pass over codes that then looks for the levels of most.
+        Where there are levels, no cells, and hardly two codes are equal, equal ones are kept apart: one pass over both
+        is quicker than a pass over codes that then looks for the levels of most.
         """
         if not np.all(keys[1:] > keys[:-1]):
             order = np.argsort(keys)
             words, keys, levels = words[:, order], keys[order], levels[:, order]
         same = group(words)
-        if len(same) > (_MOSTLY if len(levels) else 1.0) * len(keys) or len(same) == len(keys):
-            graded = Graded(_NO_STARTS, np.ascontiguousarray(levels), _NO_STARTS, keys) if len(levels) else None
-            return cls(np.ascontiguousarray(words), _NO_STARTS, keys, _ALL, n_bits, graded)._at_once()
-        words, keys, graded = words[:, same.first], keys[same.rows], None
-        starts = same.starts
+        distinct, starts = words[:, same.first], same.starts if len(same) < len(keys) else _NO_STARTS
+        found = find_cells(distinct, np.diff(starts), n_bits)
+        if found is None and len(levels) and len(same) > _MOSTLY * len(keys):
+            return cls(
+                np.ascontiguousarray(words),
+                _NO_STARTS,
+                keys,
+                _ALL,
+                n_bits,
+                Graded(_NO_STARTS, levels, _NO_STARTS, keys),
+            )
+        # in no cells common codes come first, where the nearest are likely
+        cells, order = found or (None, np.argsort(-np.diff(same.starts), kind="stable"))
         if len(levels):
-            words, starts, keys, graded = arranged(words, starts, keys, levels[:, same.rows])
-        return cls(np.ascontiguousarray(words), starts, keys, _ALL, n_bits, graded)._at_once()
-
-    def _at_once(self) -> "Segment":
-        found = self.in_cells()
-        return self if found is None else found[0]
+            distinct, starts, keys, graded = arranged(
+                distinct, starts, keys[same.rows], levels[:, same.rows], n_bits, order
+            )
+            return cls(np.ascontiguousarray(distinct), starts, keys, _ALL, n_bits, graded, cells)
+        starts, by_key = moved(starts, order)
+        return cls(np.ascontiguousarray(distinct[:, order]), starts, keys[same.rows[by_key]], _ALL, n_bits, None, cells)
 
     def in_cells(self) -> "tuple[Segment, Ids] | None":
         """Return the segment with its codes in cells, none removed, and where each of its keys stands here.
 
-        None where cells do not pay; codes with levels have an order of their own, in which these are weighed sooner.
+        None where cells do not pay.
         """
-        found = None if self.graded is not None else find_cells(self.words, np.diff(self.starts), self.n_bits)
-        if found is None:
+        made = Segment.build(*replace(self, living=_ALL).expanded(), self.n_bits)
+        if made.cells is None:
             return None
-        cells, order = found
-        starts, key_order = moved(self.starts, order)
-        words = np.ascontiguousarray(self.words[:, order])
-        return Segment(words, starts, self.keys[key_order], _ALL, self.n_bits, None, cells), key_order
+        ascending = np.argsort(self.keys)
+        return made, ascending[np.searchsorted(self.keys, made.keys, sorter=ascending)]
 
     @cached_property
     def _in_cells(self) -> "Segment":
@@ -102,7 +108,7 @@ class Segment:
     def note_searched(self, times: int) -> None:
         """Have the codes put into cells once they were searched as often as that costs."""
         n = self.words.shape[1]
-        if self.cells is None and self.graded is None and n >= FEWEST:
+        if self.cells is None and n >= FEWEST:
             self._later.ask(times, _SEARCHES * int(n**0.5), self.in_cells)
 
     def check(self, n_rows: int) -> None:
@@ -147,11 +153,10 @@ class Segment:
     def expanded(self) -> tuple[NDArray[Any], Ids, NDArray[Any]]:
         """Return the code (w, n), key (n,) and level rows (r · w, n) of everything that is not removed."""
         words = np.repeat(self.words, np.diff(self.starts), axis=1) if len(self.starts) else self.words
-        keys, levels = self.keys, np.empty((0, len(self.keys)), words.dtype)
-        living = self.living
+        keys, levels, living = self.keys, np.empty((0, len(self.keys)), words.dtype), self.living
         if self.graded is not None:  # whose keys are in an order of their own, code after code as these are
-            keys, levels = self.graded.keys, self.graded.expanded()
             living, _ = self.graded.findable(self.keys, living)
+            keys, levels = self.graded.keys, self.graded.expanded()
         return (words[:, living], keys[living], levels[:, living]) if len(living) else (words, keys, levels)
 
     def without(self, keys: Ids) -> "Segment":
@@ -204,8 +209,8 @@ class Segment:
         """Fill in the nearest of each query, those that are near the same centre one after the other."""
         from dmuh.index.scan import nearest
 
-        cells, n = self.in_which, queries.shape[1]
-        codes = self.words, cells.centres, cells.begins, cells.ends, self.starts, self.keys, alive, living
+        n = queries.shape[1]
+        codes = self.words, *self.in_which.arrays, self.starts, self.keys, alive, living
         rows = np.ascontiguousarray(queries.T), turns, self.by_centre(queries)
         over_cores(lambda a, b: nearest(*codes, *rows, a, b, self.n_bits, distances, found), n)
 
@@ -258,6 +263,7 @@ class Segment:
         return Cells.whole(self.words, self.n_bits) if self.cells is None else self.cells
 
     @cached_property
-    def summary(self) -> Summary:
-        """What runs of codes have in common."""
-        return Summary.of(self.words)
+    def unsure(self) -> NDArray[np.uint16]:
+        """How many steps each code lacks, in its surest row, to the highest level of all bits."""
+        assert self.graded is not None, "asked for codes with levels"
+        return read_only(self.graded.unsure(self.words, self.n_bits))

@@ -3,6 +3,10 @@
 A weight is at least t₂ where it is t₂ or more, and t₁ - t₂ more where it is t₁ or more. With a mask of each, two
 popcounts per word are a bound that is not far below the weighted distance (see `weighing`), and what is beyond a limit
 by the bound need not be weighed.
+
+Where codes have levels, u steps that a code lacks to the highest one cost at least what the u lightest steps weigh (see
+`soft_nearest`). That sum grows ever faster with u, so that each of its tangents is a bound from below too, and one that
+is a product: see `tangent`.
 """
 
 from typing import Any
@@ -54,19 +58,39 @@ def choose_masks(weights: Array, i: int, n_words: int, masks: Array, worth: Arra
 
 
 @compiled(allocates=False)
+def tangent(steps: Array, middle: Any) -> tuple[Any, Any]:
+    """Return a slope and a number: slope · u less that is at most steps[u] for each u, and equal near the middle.
+
+    steps int64 (n + 1,) are the sums of the u lightest weights.
+    """
+    low: Any = 0
+    high: Any = len(steps) - 2
+    while low < high:
+        at = (low + high) // 2
+        if steps[at] < middle:
+            low = at + 1
+        else:
+            high = at
+    slope = steps[low + 1] - steps[low]
+    return slope, slope * low - steps[low]
+
+
+@compiled(inline="always")
 def next_light(
-    words: Array, begin: int, end: int, queries: Array, i: int, masks: Array, worth: Array, b: int, reach: Any,
-    sums: Array,
+    words: Array, unsure: Any, begin: int, end: int, queries: Array, i: int, masks: Array, worth: Array, b: int,
+    slope: Any, reach: Any, sums: Array,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Return where the next 64 codes begin of which some may be within reach of query i, and which, as bits.
 
-    From the end on there are none. sums (64,) is overwritten.
+    From the end on there are none. sums (64,) is overwritten. unsure (c,) is None, or what the slope is multiplied by.
     """
     at, whole = np.uintp(begin), np.uintp(min(end, max(words.shape[1] - RUN + 1, 0)))
     hits = np.uint64(0)
     while at < whole and hits == 0:
         for row in range(words.shape[0]):
             _add(words, row, at, queries[i, row], masks, worth, b, sums)
+        if unsure is not None:
+            _add_levels(unsure, at, slope, sums)
         hits = _within(sums, reach)
         at += np.uintp(RUN)
     run: Any = np.int64(at)
@@ -93,6 +117,14 @@ def _add(words: Array, row: int, begin: Any, word: Any, masks: Array, worth: Arr
         for j in range(np.uintp(RUN)):
             x = words[r, at + j] ^ word
             sums[j] += popcount(x & light) * low + popcount(x & heavy) * high
+
+
+@compiled(inline="always")
+def _add_levels(unsure: Array, begin: Any, slope: Any, sums: Array) -> None:
+    """Add what the levels of 64 codes weigh by the tangent."""
+    at, each = np.uintp(begin), sums.dtype.type(slope)
+    for j in range(np.uintp(RUN)):
+        sums[j] += each * unsure[at + j]
 
 
 @compiled(inline="always")

@@ -47,7 +47,7 @@ def nearest(segment: Segment, queries: SoftQueries, k: int, among: Ids | None) -
     rows = _rows(segment, alive, living)
     kernel = _kernel(segment, rows)
     if k and KERNELS.worth(segment.words.dtype, _cost(segment, rows, n), kernel):
-        _scan(kernel, segment, rows, alive, queries, distances, found)
+        _scan(kernel, segment, rows, queries, distances, found)
         KERNELS.note_ready(segment.words.dtype, kernel)
         segment.note_searched(n)
     elif k:
@@ -98,29 +98,20 @@ def _away(segment: Segment, rows: _Rows, queries: SoftQueries) -> plain.Away:
 
 
 def _kernel(segment: Segment, rows: _Rows) -> str:
-    """Return what searches: codes with levels are weighed row by row, and in no cells, whose bounds spare little."""
-    if len(rows.rows):
-        return "search in rows"
-    return "soft search" if segment.cells is None or len(rows.levels) else "soft search in cells"
+    """Return what searches: by cells, and rows of levels by code, or over all, each code with its one row."""
+    if segment.cells is None and not len(rows.rows):
+        return "soft search"
+    return "graded search in cells" if len(rows.levels) else "soft search in cells"
 
 
-def _scan(
-    kernel: str, segment: Segment, rows: _Rows, alive: Ids, queries: SoftQueries, distances: Distances, found: Ids
-) -> None:
+def _scan(kernel: str, segment: Segment, rows: _Rows, queries: SoftQueries, distances: Distances, found: Ids) -> None:
     """Fill in the nearest of each query by a compiled kernel."""
-    n, most = len(queries.words), queries.most
-    asked = queries.words, queries.masks, queries.turns
-    if kernel == "search in rows":
-        from dmuh.index.soft_rows import nearest_in_rows
-
-        assert segment.graded is not None, "rows come with levels"
-        codes = segment.words, segment.summary.common, segment.summary.fixed, alive, segment.graded.n_shared
-        over_cores(lambda a, b: nearest_in_rows(*codes, *rows, *asked, a, b, most, distances, found), n)
-    elif kernel == "soft search":
+    if kernel == "soft search":
         from dmuh.index.soft_whole import nearest_scanned
 
         weighed = segment.words, *rows[1:]
-        over_cores(lambda a, b: nearest_scanned(*weighed, *asked, a, b, most, distances, found), n)
+        asked = queries.words, queries.masks, queries.turns
+        over_cores(lambda a, b: nearest_scanned(*weighed, *asked, a, b, queries.most, distances, found), len(found))
     else:
         _scan_cells(segment, rows, queries, distances, found)
 
@@ -129,12 +120,13 @@ def _scan_cells(segment: Segment, rows: _Rows, queries: SoftQueries, distances: 
     """Fill in the nearest of each query in cells, those near the same centre one after the other."""
     from dmuh.index.soft_nearest import nearest_soft
 
-    cells = segment.in_which
-    codes = segment.words, cells.centres, cells.begins, cells.ends, *rows[2:]
+    graded = (*rows[:2], segment.unsure) if len(rows.levels) else None
+    codes = segment.words, *segment.in_which.arrays, graded, *rows[2:]
     asked = (
         queries.words,
         queries.masks,
         queries.weights,
+        queries.lower,
         queries.turns,
         segment.by_centre(queries.words[:, : len(segment.words)].T),
     )

@@ -1,6 +1,7 @@
 """What an index file holds: one segment and what its levels are worth, as arrays by name.
 
-Version 1 had the ids themselves, codes in their order, and no levels.
+Version 1 had the ids themselves, codes in their order, and no levels; version 2 had the rows of levels of a code in the
+order of their keys.
 """
 
 from collections.abc import Mapping
@@ -30,8 +31,9 @@ def to_arrays(segment: Segment | None, worth: Worth) -> dict[str, NDArray[Any]]:
         arrays |= {"centres": segment.cells.centres.view(kind), "rings": segment.cells.rings}
     if segment.graded is not None:
         arrays |= {"levels": segment.graded.levels.view(kind), "rows": segment.graded.rows}
-        if len(segment.graded.starts):
-            arrays |= {"row_starts": segment.graded.starts, "row_keys": segment.graded.keys}
+        arrays |= {"row_starts": segment.graded.starts}
+        if len(segment.graded.rows):  # else they are the segment's
+            arrays |= {"row_keys": segment.graded.keys}
     return arrays
 
 
@@ -46,14 +48,14 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]], n_bits: Any, version: int) -
     graded = None
     if n_rows:
         row_starts = arrays.get("row_starts", np.empty(0, np.int64))
-        row_keys = arrays["row_keys"] if len(row_starts) else keys
-        graded = Graded(arrays["rows"], _unsigned(arrays["levels"]), row_starts, row_keys)
+        graded = Graded(arrays["rows"], _unsigned(arrays["levels"]), row_starts, arrays.get("row_keys", keys))
     segment = Segment(words, starts, keys, np.empty(0, np.bool_), n_bits, graded)
     segment.check(n_rows)
     if "rings" in arrays:
         cells = Cells.of_rings(_unsigned(arrays["centres"]), arrays["rings"], words, n_bits)
         return replace(segment, cells=cells), worth
-    return (Segment.build(*segment.expanded(), n_bits) if version == 1 else segment), worth
+    older = version == 1 or (version == 2 and graded is not None)
+    return (Segment.build(*segment.expanded(), n_bits) if older else segment), worth
 
 
 def _unsigned(words: NDArray[Any]) -> NDArray[Any]:

@@ -58,6 +58,12 @@ class SoftQueries:
     most: int
     turns: NDArray[np.int64]
 
+    @property
+    def lower(self) -> NDArray[np.uint8]:
+        """The weights of the words without the steps of levels that are in them, 2·s[k, 0]: uint8 (q, 1, n_bits)."""
+        steps: NDArray[np.uint8] = self.weights[:, 1:].sum(axis=1, keepdims=True, dtype=np.uint8)
+        return self.weights[:, :1] - steps
+
     @classmethod
     def of(cls, queries: Codes, worth: NDArray[np.float32] | None) -> "SoftQueries":
         """Prepare queries for codes whose levels are worth this (n_bits, levels), None: plain ones."""
