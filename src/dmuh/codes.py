@@ -32,6 +32,7 @@ class Codes:
     worth        float32 (n_bits, 2 or 4) or None: what each level of each bit stands for, 1 less twice the probability
                  that a bit of that level turns over; it does not fall from level to level
     contents     int64 (N,) or None: a digest of the network's outputs for each image, by which identical ones are found
+    image_uncertainty  float32 (N,) or None: how unsure each image is as a whole, 0 to 1; not given, the mean over bits
 
     Fresh codes have the exact `uncertainty`. What is indexed keeps the levels in its place, a 32nd of its size or a
     16th, and has the uncertainty of each bit's level.
@@ -51,7 +52,7 @@ class Codes:
     [0, 1]
     """
 
-    __slots__ = ("_exact", "bits", "contents", "ids", "levels", "n_bits", "worth")
+    __slots__ = ("_exact", "_of_images", "bits", "contents", "ids", "levels", "n_bits", "worth")
 
     bits: NDArray[np.uint8]
     n_bits: int
@@ -60,6 +61,7 @@ class Codes:
     worth: NDArray[np.float32] | None
     contents: NDArray[np.int64] | None
     _exact: NDArray[np.float32] | None
+    _of_images: NDArray[np.float32] | None
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class Codes:
         levels: NDArray[np.uint8] | None = None,
         worth: NDArray[np.float32] | None = None,
         contents: NDArray[np.int64] | None = None,
+        image_uncertainty: NDArray[np.float32] | None = None,
     ) -> None:
         self.bits = _array("bits", bits, np.uint8, 2)
         self.n_bits = n_bits
@@ -89,6 +92,7 @@ class Codes:
         self.contents = None if contents is None else _array("contents", contents, np.int64, 1)
         if self.contents is not None and len(self.contents) != n:
             raise InputError(f"contents must have one entry per code, got {len(self.contents)} for {n} codes")
+        self._of_images = None if image_uncertainty is None else _checked_image_uncertainty(image_uncertainty, n)
 
     @classmethod
     def from_outputs(
@@ -96,6 +100,7 @@ class Codes:
         outputs: ArrayLike,
         uncertainty: ArrayLike | None = None,
         ids: Sequence[int] | NDArray[Any] | None = None,
+        image_uncertainty: NDArray[np.float32] | None = None,
     ) -> "Codes":
         """Make codes from real outputs (N, n_bits): bit = output ≥ 0. Infinite is fine, NaN is refused.
 
@@ -112,7 +117,8 @@ class Codes:
             raise InputError(f"outputs must be numbers, but row {row} has a NaN")
         unsure = None if uncertainty is None else np.asarray(uncertainty, np.float32)
         packed = np.packbits(real >= 0, axis=1, bitorder="little")
-        return cls(packed, real.shape[1], unsure, None if ids is None else np.asarray(ids))
+        own_ids = None if ids is None else np.asarray(ids)
+        return cls(packed, real.shape[1], unsure, own_ids, image_uncertainty=image_uncertainty)
 
     @classmethod
     def from_hex(
@@ -149,6 +155,7 @@ class Codes:
         exact = [part._exact for part in parts if part._exact is not None]
         levels = [part.levels for part in parts if part.levels is not None]
         contents = [part.contents for part in parts if part.contents is not None]
+        of_images = [part._of_images for part in parts if part._of_images is not None]
         for part in parts[1:]:
             if part.n_bits != first.n_bits or part.sure != first.sure or not _same(part.worth, first.worth):
                 raise InputError(f"{part!r} and {first!r} are of different models: they cannot be put together")
@@ -160,7 +167,14 @@ class Codes:
             np.concatenate(levels) if levels else None,
             first.worth,
             np.concatenate(contents) if len(contents) == len(parts) else None,
+            np.concatenate(of_images) if len(of_images) == len(parts) else None,
         )
+
+    def _with(self, **changes: Any) -> "Codes":
+        """Return the codes with other values of some arguments of `__init__`."""
+        own = {"uncertainty": self._exact, "image_uncertainty": self._of_images}
+        names = ("bits", "n_bits", "ids", "levels", "worth", "contents")
+        return Codes(**(own | {name: getattr(self, name) for name in names} | changes))
 
     def with_contents(self, outputs: NDArray[np.float32]) -> "Codes":
         """Return the codes with a digest of each image's outputs (N, n_bits), which only identical images share.
@@ -172,7 +186,7 @@ class Codes:
         """
         digests = b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in np.ascontiguousarray(outputs))
         contents = np.frombuffer(digests, "<i8").astype(np.int64)
-        return Codes(self.bits, self.n_bits, self._exact, self.ids, self.levels, self.worth, contents)
+        return self._with(contents=contents)
 
     def with_ids(self, ids: Sequence[int] | NDArray[Any]) -> "Codes":
         """Return the same codes under other ids.
@@ -180,7 +194,7 @@ class Codes:
         >>> dmuh.Codes.from_outputs([[1.0, -1.0], [1.0, 1.0]]).with_ids([7, 9]).ids
         array([7, 9])
         """
-        return Codes(self.bits, self.n_bits, self._exact, ids, self.levels, self.worth, self.contents)
+        return self._with(ids=ids)
 
     def graded(self, thresholds: NDArray[np.float32], worth: NDArray[np.float32]) -> "Codes":
         """Return the codes with the level of each bit, from their exact uncertainty.
@@ -199,7 +213,7 @@ class Codes:
         steps = (self._exact[:, :, None] < thresholds[None]).sum(axis=2, dtype=np.uint8)
         n_planes = int(worth.shape[1]).bit_length() - 1
         planes = [np.packbits(steps >> plane & 1, axis=1, bitorder="little") for plane in range(n_planes)]
-        return Codes(self.bits, self.n_bits, self._exact, self.ids, np.stack(planes, axis=1), worth, self.contents)
+        return self._with(levels=np.stack(planes, axis=1), worth=worth)
 
     def stored(self) -> "Codes":
         """Return the codes as an index keeps them: levels in place of the exact uncertainty, where they have levels.
@@ -211,7 +225,7 @@ class Codes:
         """
         if self.levels is None or self._exact is None:
             return self
-        return Codes(self.bits, self.n_bits, None, self.ids, self.levels, self.worth, self.contents)
+        return self._with(uncertainty=None)
 
     def plain(self) -> "Codes":
         """Return the bits and ids alone.
@@ -234,7 +248,8 @@ class Codes:
         exact = None if self._exact is None else self._exact[rows]
         levels = None if self.levels is None else self.levels[rows]
         contents = None if self.contents is None else self.contents[rows]
-        return Codes(self.bits[rows], self.n_bits, exact, self.ids[rows], levels, self.worth, contents)
+        of_images = None if self._of_images is None else self._of_images[rows]
+        return Codes(self.bits[rows], self.n_bits, exact, self.ids[rows], levels, self.worth, contents, of_images)
 
     def __iter__(self) -> Iterator["Codes"]:
         """Yield each code by itself, as Codes of length 1."""
@@ -296,13 +311,16 @@ class Codes:
 
     @property
     def image_uncertainty(self) -> NDArray[np.float32] | None:
-        """The share of each image's bits that is expected to turn over: the mean over its bits (N,), or None.
+        """How unsure each image is as a whole (N,), 0 to 1, or None.
+
+        Codes of a model that was calibrated by labels have what is expected to be missing to the average precision of a
+        search from the image. Without that it is the share of its bits that is expected to turn over, their mean.
 
         >>> dmuh.Codes.from_outputs([[1.0, -1.0]], uncertainty=[[0.1, 0.3]]).image_uncertainty
         array([0.2], dtype=float32)
         """
-        if not self.knows_uncertainty:
-            return None
+        if self._of_images is not None or not self.knows_uncertainty:
+            return self._of_images
         parts = (self[first : first + _TOGETHER].uncertainty for first in range(0, len(self), _TOGETHER))
         means = [part.mean(axis=1, dtype=np.float32) for part in parts if part is not None]
         return np.concatenate([np.empty(0, np.float32), *means])
@@ -337,7 +355,7 @@ class Codes:
         return [row.tobytes().hex() for row in self.bits]
 
     def to_pandas(self) -> Any:
-        """Return a pandas table of one row per code: id, code in hexadecimal digits, and mean uncertainty if known.
+        """Return a pandas table of one row per code: id, code in hexadecimal digits, and uncertainty if known.
 
         >>> dmuh.Codes.from_outputs([[1.0, -1.0], [1.0, 1.0]], [[0.25, 0.5], [0.25, 0.0]], ids=[7, 9]).to_pandas()
            id code  uncertainty
@@ -364,6 +382,8 @@ class Codes:
             arrays["uncertainty"] = self._exact
         if self.contents is not None:
             arrays["contents"] = self.contents
+        if self._of_images is not None:
+            arrays["image_uncertainty"] = self._of_images
         save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self.n_bits, "of": of})
 
     @classmethod
@@ -391,6 +411,7 @@ class Codes:
                 arrays.get("levels"),
                 arrays.get("worth"),
                 arrays.get("contents"),
+                arrays.get("image_uncertainty"),
             )
         except (KeyError, TypeError, InputError) as error:
             raise FormatError(f"{path} does not hold codes as this dmuh writes them: {error}") from error
@@ -446,6 +467,15 @@ def _checked_uncertainty(uncertainty: Any, n: int, n_bits: int) -> NDArray[np.fl
     if array.size and not (array.min() >= 0 and array.max() <= 0.5):  # also false for NaN
         raise InputError(f"uncertainty must be from 0 to 0.5, got numbers from {array.min()} to {array.max()}")
     return array
+
+
+def _checked_image_uncertainty(uncertainty: Any, n: int) -> NDArray[np.float32]:
+    unsure = _array("image_uncertainty", uncertainty, np.float32, 1)
+    if unsure.shape != (n,):
+        raise InputError(f"image_uncertainty must have one entry per code, got {len(unsure)} for {n} codes")
+    if n and not (unsure.min() >= 0 and unsure.max() <= 1):  # NaN is neither
+        raise InputError("image_uncertainty must be from 0 to 1")
+    return unsure
 
 
 def _checked_levels(
