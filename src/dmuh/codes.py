@@ -100,7 +100,6 @@ class Codes:
         outputs: ArrayLike,
         uncertainty: ArrayLike | None = None,
         ids: Sequence[int] | NDArray[Any] | None = None,
-        image_uncertainty: NDArray[np.float32] | None = None,
     ) -> "Codes":
         """Make codes from real outputs (N, n_bits): bit = output ≥ 0. Infinite is fine, NaN is refused.
 
@@ -117,8 +116,7 @@ class Codes:
             raise InputError(f"outputs must be numbers, but row {row} has a NaN")
         unsure = None if uncertainty is None else np.asarray(uncertainty, np.float32)
         packed = np.packbits(real >= 0, axis=1, bitorder="little")
-        own_ids = None if ids is None else np.asarray(ids)
-        return cls(packed, real.shape[1], unsure, own_ids, image_uncertainty=image_uncertainty)
+        return cls(packed, real.shape[1], unsure, None if ids is None else np.asarray(ids))
 
     @classmethod
     def from_hex(
@@ -188,6 +186,15 @@ class Codes:
         contents = np.frombuffer(digests, "<i8").astype(np.int64)
         return self._with(contents=contents)
 
+    def with_image_uncertainty(self, unsure: NDArray[np.float32] | None) -> "Codes":
+        """Return the codes with how unsure each image is as a whole (N,); with None that is the mean over its bits.
+
+        >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0]])
+        >>> codes.with_image_uncertainty(np.array([0.25], np.float32)).image_uncertainty
+        array([0.25], dtype=float32)
+        """
+        return self._with(image_uncertainty=unsure)
+
     def with_ids(self, ids: Sequence[int] | NDArray[Any]) -> "Codes":
         """Return the same codes under other ids.
 
@@ -218,6 +225,8 @@ class Codes:
     def stored(self) -> "Codes":
         """Return the codes as an index keeps them: levels in place of the exact uncertainty, where they have levels.
 
+        How unsure images are as a whole is not kept with them: a catalogue has that beside the codes.
+
         >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0]], [[0.1, 0.4]])
         >>> graded = codes.graded(np.full((2, 1), 0.2, np.float32), np.array([[0.3, 0.9]] * 2, np.float32))
         >>> graded.stored().uncertainty.round(2)
@@ -225,7 +234,7 @@ class Codes:
         """
         if self.levels is None or self._exact is None:
             return self
-        return self._with(uncertainty=None)
+        return self._with(uncertainty=None, image_uncertainty=None)
 
     def plain(self) -> "Codes":
         """Return the bits and ids alone.

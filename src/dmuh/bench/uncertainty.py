@@ -73,7 +73,7 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     found["calibration"] = reliability(codes.uncertainty, turned)
     if dataset.vectors is None:
         hasher = Hasher.load(run.path, config.training.device)
-        flips = _flips(hasher, dataset, queries.positions, queries.outputs >= 0)  # (queries, n_bits)
+        flips = _flips(hasher, dataset, queries.positions, codes.unpack().astype(bool))  # (queries, n_bits)
         found["bits"] = {name: _of_bits(values, flips) for name, values in measures.items()}
         found["flip_rate"] = float(flips.mean())
     return found

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dmuh.codes import Codes
 from dmuh.encoder.curve import Curve
 from dmuh.encoder.kinds import Kinds
+from dmuh.encoder.recoding import Recoding
 from dmuh.errors import ConfigError, FormatError
 
 SURE = (0, 1, 2)  # bits of sureness per bit that can be chosen
@@ -44,6 +45,7 @@ class Calibration:
               soft ranking of codes with as many bits of sureness; empty without labels
     images    how many images it comes from, and `part`: which these were, validation or training images
     kinds     what the rest of a code says of a bit, and the code of what a search will find; None: nothing
+    recoding  how codes are placed around those of kinds, before all else; None: bits are the signs of the outputs
     """
 
     turnover: Curve | None
@@ -52,6 +54,7 @@ class Calibration:
     images: int
     part: str
     kinds: Kinds | None = None
+    recoding: Recoding | None = None
 
     @classmethod
     def assumed(cls) -> "Calibration":
@@ -80,9 +83,10 @@ class Calibration:
 
     def codes(self, results: Mapping[str, NDArray[np.float32]], ids: Any = None, sure: int = DEFAULT_SURE) -> Codes:
         """Return the codes of what the network gave for n images, with `sure` bits of sureness per bit."""
-        outputs = results["outputs"]
-        unsure, of_images = self.uncertainty(results), self.image_uncertainty(results)
-        codes = Codes.from_outputs(outputs, unsure, ids, of_images).with_contents(outputs)
+        outputs = results["outputs"] if self.recoding is None else self.recoding.outputs(results["outputs"])
+        digested, results = results["outputs"], {**results, "outputs": outputs}
+        codes = Codes.from_outputs(outputs, self.uncertainty(results), ids).with_contents(digested)
+        codes = codes.with_image_uncertainty(self.image_uncertainty(results))
         if sure not in SURE:
             raise ConfigError(f"sure must be 0, 1 or 2, got {sure}")
         if not sure or sure not in self.grades:
@@ -103,9 +107,10 @@ class Calibration:
         }
         match = {ranking: curve.to_dict() for ranking, curve in self.match.items()}
         turnover = None if self.turnover is None else self.turnover.to_dict()
-        kinds = {} if self.kinds is None else {"kinds": self.kinds.to_dict()}
+        parts = {"kinds": self.kinds, "recoding": self.recoding}
         return {
-            "turnover": turnover, "grades": grades, "match": match, "images": self.images, "part": self.part, **kinds
+            "turnover": turnover, "grades": grades, "match": match, "images": self.images, "part": self.part,
+            **{name: part.to_dict() for name, part in parts.items() if part is not None},
         }  # fmt: skip
 
     @classmethod
@@ -120,7 +125,8 @@ class Calibration:
             match = {ranking: Curve.from_dict(curve) for ranking, curve in values["match"].items()}
             turnover = None if values["turnover"] is None else Curve.from_dict(values["turnover"])
             kinds = Kinds.from_dict(values["kinds"], n_bits) if "kinds" in values else None
-            return cls(turnover, grades, match, int(values["images"]), str(values["part"]), kinds)
+            recoding = Recoding.from_dict(values["recoding"], n_bits) if "recoding" in values else None
+            return cls(turnover, grades, match, int(values["images"]), str(values["part"]), kinds, recoding)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"the model's card has a calibration that cannot be used: {error}") from error
 

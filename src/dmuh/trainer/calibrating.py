@@ -22,6 +22,7 @@ from dmuh.trainer.inputs import Inputs
 from dmuh.trainer.isotonic import rising_curve, turnover_curve
 from dmuh.trainer.kinds import find_kinds
 from dmuh.trainer.measuring import compute_outputs, spread
+from dmuh.trainer.recoding import find_recoding
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +49,15 @@ def calibrate_bits(
     )
     if not held_out:
         log.info("how sure bits are is measured on training images, which look surer than others: none are held out")
-    fitted = calibrated(found.outputs, found.uncertainty, similar, has_labels=labels is not None)
-    return replace(fitted, part="validation" if held_out else "training")
+    outputs, recoding = found.outputs, None
+    if context.settings.recode == "auto" and held_out and labels is not None:
+        recoding, before, after = find_recoding(outputs, similar)
+        log.info(
+            "codes by kind: MAP of validation images %.3f, by signs %.3f%s", after, before, "" if recoding else ": left"
+        )
+        outputs = outputs if recoding is None else recoding.outputs(outputs)
+    fitted = calibrated(outputs, found.uncertainty, similar, has_labels=labels is not None)
+    return replace(fitted, part="validation" if held_out else "training", recoding=recoding)
 
 
 def calibrated(

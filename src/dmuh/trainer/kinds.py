@@ -30,10 +30,8 @@ def find_kinds(outputs: NDArray[np.float32], alone: Floats, turned: Floats, simi
     turned   (n, n_bits): which bits turned over, NaN where that is not known
     similar  0/1 (n, n): which images are
     """
-    signs = np.where(outputs >= 0, 1.0, -1.0)
-    most = np.sign(similar @ signs + signs).astype(np.int8)
     known = similar.any(axis=1)
-    rows, kind, count = np.unique(most[known], axis=0, return_inverse=True, return_counts=True)
+    rows, kind, count = np.unique(majorities(outputs, similar)[known], axis=0, return_inverse=True, return_counts=True)
     if not len(rows):
         return None
     unfitted = Kinds(rows, count / count.sum(), _KIND_WEIGHT, Curve(np.zeros(1), np.zeros(1)))
@@ -44,6 +42,13 @@ def find_kinds(outputs: NDArray[np.float32], alone: Floats, turned: Floats, simi
     of_kind = np.zeros((len(rows), len(outputs)))
     of_kind[kind.ravel(), np.flatnonzero(known)] = 1
     return replace(kinds, prospects=_prospects(kinds, outputs, alone, similar, of_kind))
+
+
+def majorities(outputs: NDArray[np.float32], similar: Floats) -> NDArray[np.int8]:
+    """Return the bits that most images like each image have, itself among them: -1 or 1, 0 a draw (n, n_bits)."""
+    signs = np.where(outputs >= 0, 1.0, -1.0)
+    most: NDArray[np.int8] = np.sign(similar @ signs + signs).astype(np.int8)
+    return most
 
 
 def _prospects(
