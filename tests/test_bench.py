@@ -21,14 +21,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import spearmanr
 
 from commands import dmuh, refused
 from dmuh import errors
 from dmuh.bench import Grid, State, estimate, read_grid, run_grid, runner
 from dmuh.bench.cells import run_cell, summary_of
 from dmuh.bench.results import write_results
-from dmuh.bench.uncertainty import _ranks, area_under_curve, reliability
+from dmuh.bench.uncertainty import area_under_curve, reliability
 from dmuh.codes import Codes
 from dmuh.datasets import load_dataset
 from dmuh.documents import read_document, write_document
@@ -544,11 +544,6 @@ def test_the_area_is_one_where_all_that_flips_scores_higher_and_half_by_chance(s
     assert area_under_curve(np.arange(4.0), np.array(share, float)) == area
 
 
-@given(st.lists(st.integers(-4, 4), min_size=1, max_size=12))
-def test_equal_numbers_share_the_mean_of_their_ranks(numbers):
-    assert _ranks(np.array(numbers, float)).tolist() == rankdata(numbers).tolist()
-
-
 @pytest.fixture(scope="module")
 def studies(bench) -> dict[str, tuple[Run, dict]]:
     """The runs of the digits' bench that were studied, by method."""
@@ -562,10 +557,10 @@ def test_only_runs_of_a_table_that_asks_are_studied(studies):
 
 def test_a_study_of_images_is_of_the_uncertainty_and_precision_of_the_queries(studies):
     run, found = studies["dmuh"]
-    assert sorted(found["images"]) == ["copy", "least", "margin", "ratio", "turnover"]
+    assert sorted(found["images"]) == ["copy", "image", "least", "margin", "ratio", "turnover"]
     unsure, precision = (np.array(found["scatter"][key]) for key in ("uncertainty", "average_precision"))
     assert precision.tolist() == run.evaluation()["average_precision"]
-    own = found["images"]["turnover"]
+    own = found["images"]["image"]
     assert own["rank_correlation"] == pytest.approx(spearmanr(unsure, precision).statistic)
     order = np.argsort(unsure, kind="stable")
     assert own["map_of_certain_half"] == pytest.approx(precision[order[: len(order) // 2]].mean())
@@ -618,7 +613,7 @@ def test_a_study_of_bits_says_which_flip(studies):
 
 def test_a_method_without_a_copy_has_a_probability_by_its_margin(studies):
     _, found = studies["csq"]
-    assert list(found["images"]) == [*found["bits"], "least"] == ["turnover", "margin", "least"]
+    assert list(found["images"]) == [*found["bits"], "least", "image"] == ["turnover", "margin", "least", "image"]
     assert "u" not in found
 
 
@@ -653,7 +648,7 @@ def test_a_study_of_feature_vectors_has_no_bits_to_flip(read, vectors, tmp_path,
     (cell,) = read(text, dataset="features", data=str(vectors)).cells
     run_cell(cell, tmp_path / "run", threads=1)
     found = Run(tmp_path / "run").study()
-    assert list(found["images"]) == [*measures, "least"]
+    assert list(found["images"]) == [*measures, "least", "image"]
     assert not {"bits", "flip_rate"} & set(found)
     assert ("u" in found) == (read_from == "copy")
 

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmuh import Hasher, configure, evaluate, train
-from dmuh.encoder.calibration import SURE, Calibration, Curve, Kinds
+from dmuh.encoder.calibration import SURE, Calibration
+from dmuh.encoder.curve import Curve
+from dmuh.encoder.kinds import Kinds
 from dmuh.encoder.matching import match_of
 from dmuh.errors import ConfigError, FormatError
 from dmuh.index.soft import UNITS, pair_weights

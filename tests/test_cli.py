@@ -79,7 +79,7 @@ def test_names_that_are_no_text_are_escaped():
 def test_search_as_table_json_and_picture(run, index, photos, tmp_path):
     query = photos / "ones" / "03.png"
     table = dmuh("search", index, query, "-k", "3", "--sheet", tmp_path / "sheet.png").stdout
-    assert re.search(r"\(about \d\.\d of 12 bits may turn over, more than \d+% of the collection\)\n", table)
+    assert re.search(r"\(about \d\.\d of 12 bits may turn over; less sure than \d+% of the collection\)\n", table)
     assert re.search(rf"^  \d+\.\d +same image +ones +{re.escape(str(query))}$", table, re.MULTILINE)
     assert re.search(r"^  distance  match +labels  image\n  \d+\.\d +same image", table, re.MULTILINE)
     with Image.open(tmp_path / "sheet.png") as sheet:
@@ -90,8 +90,9 @@ def test_search_as_table_json_and_picture(run, index, photos, tmp_path):
     first = answer["matches"][0]
     assert (first["path"], first["identical"], first["hamming"]) == (str(query), True, 0)
     assert (first["match"], first["likely"]) == (1, "very likely")
-    assert 0 <= first["uncertainty"] <= 0.5
-    assert 0 <= answer["uncertainty"] <= 0.5
+    assert 0 <= first["uncertainty"] <= 1
+    assert 0 <= answer["uncertainty"] <= 1
+    assert 0 <= answer["unsure_bits"] <= 6
     assert 0 <= answer["less_certain_than"] <= 100
     nearest = json.loads(dmuh("search", index, query, "--radius", "0", "--json").stdout)[0]["matches"]
     assert str(query) in [match["path"] for match in nearest]

@@ -49,7 +49,7 @@ def asked(index, *options) -> dict:
 def test_probabilities_have_words():
     words = {0.0: "unlikely", 0.39: "unlikely", 0.4: "maybe", 0.79: "maybe", 0.8: "very likely", 1.0: "very likely"}
     assert {probability: likely(probability) for probability in words} == words
-    assert turning_over(0.25, 12) == "about 3.0 of 12 bits may turn over"
+    assert turning_over(3, 12) == "about 3.0 of 12 bits may turn over"
 
 
 def test_a_probability_is_that_of_the_ranking():

@@ -91,6 +91,33 @@ def test_the_uncertainty_of_an_image_is_the_mean_over_its_bits(with_uncertainty)
         assert made.image_uncertainty is None
 
 
+def test_the_uncertainty_of_an_image_may_be_known_better_than_by_its_bits(tmp_path):
+    known = np.array([0.9, 0.1, 0.5], np.float32)
+    made = Codes.from_outputs(np.ones((3, 9)), np.full((3, 9), 0.25, np.float32)).with_image_uncertainty(known)
+    np.testing.assert_array_equal(made.image_uncertainty, known)
+    levels = made.graded(np.full((9, 1), 0.2, np.float32), np.array([[0.3, 0.9]] * 9, np.float32))
+    for same in (levels, made.with_ids([4, 5, 6]), made.with_contents(np.ones((3, 9), np.float32))):
+        np.testing.assert_array_equal(same.image_uncertainty, known)
+    np.testing.assert_array_equal(made[[2, 0]].image_uncertainty, known[[2, 0]])
+    np.testing.assert_array_equal(Codes.concatenated([made[1:], made[:1]]).image_uncertainty, np.roll(known, -1))
+    assert made.plain().image_uncertainty is None
+    np.testing.assert_allclose(levels.stored().image_uncertainty, (1 - 0.3) / 2)  # a catalogue has it beside the codes
+    made.save(tmp_path / "codes.safetensors")
+    assert Codes.load(tmp_path / "codes.safetensors") == made
+    by_bits = Codes.from_outputs(np.ones((3, 9)), np.full((3, 9), 0.25, np.float32), ids=[7, 8, 9])
+    mixed = Codes.concatenated([made, by_bits])  # of some it is not known
+    np.testing.assert_allclose(mixed.image_uncertainty, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [([0.5], "one entry per code"), ([0.5, 1.5], "from 0 to 1"), ([0.5, np.nan], "from 0 to 1"), ([[0.5]] * 2, "1")],
+)
+def test_an_image_has_one_uncertainty_from_0_to_1(wrong, said):
+    with pytest.raises(InputError, match=said):
+        Codes.from_outputs(np.ones((2, 9))).with_image_uncertainty(np.array(wrong, np.float32))
+
+
 @pytest.mark.parametrize(
     ("rows", "wanted"),
     [

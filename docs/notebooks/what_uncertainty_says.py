@@ -34,7 +34,7 @@ print(f"MAP {metrics.map:.3f} by {metrics.ranking} ranking, of {len(query)} quer
 
 # %% [markdown]
 # How often bits turn over was counted on validation images, which did not train; the model keeps the result. The
-# uncertainty of an image is the mean over its bits: the share of them that is expected to turn over.
+# uncertainty of an image as a whole is what is expected to be missing to the average precision of a search from it.
 #
 # ## The images
 

@@ -173,7 +173,7 @@ def test_the_code_is_drawn_and_how_sure_its_bits_are_is_seen(page, server):
     least = max(range(20), key=lambda n: unsure[n])
     label = page.get_attribute("#code", "aria-label")
     assert label == f"Code {image['bits']}; the least sure, bit {least + 1}, turns over in {in_cases(unsure[least])}"
-    may = 20 * image["uncertainty"]
+    may = sum(unsure)
     facts = f"Among the least sure 2%: about {may:.1f}" if may < 3 else f"Among the least sure 2%: about {may:.0f}"
     assert f"{facts} of its 20 bits may turn over." in page.inner_text("#query-facts")
 

@@ -14,6 +14,7 @@ from dmuh.network import MomentumCopy, choose_device, load_networks
 from dmuh.protocols import protocol_of
 from dmuh.runs import Run, open_run
 from dmuh.trainer.inputs import open_inputs
+from dmuh.trainer.kinds import rank_correlation
 from dmuh.trainer.measuring import compute_outputs
 
 Floats = NDArray[np.floating[Any]]
@@ -33,13 +34,14 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
     read from the averaged copy, `copy`, the distance to it, and `ratio`, that distance beside the output's own size.
 
     images       rank correlation of an image's mean with its average precision, and MAP of the surer half of the
-                 queries and of the other half; `least` is the mean of the probability over the eight least sure bits
+                 queries and of the other half; `least` is the mean of the probability over the eight least sure bits,
+                 `image` the uncertainty of the image as a whole, by which images are put into order
     bits         how well a bit's number tells which bits flip when the image is shifted a little: the area under the
                  ROC curve, and the share of bits that flip in each tenth of the bits; images only
     calibration  of the probability: the mean over tenths of the bits of how far it is from the share of bits that are
                  not those of most database images that share a label; and both for each tenth
     u            the percentiles of the copy's distance over bits and over images
-    scatter      the probability of each query beside its average precision
+    scatter      the uncertainty of each query as a whole beside its average precision
     """
     _, config, _, split = open_run(run.path, dataset)
     model = run.load_model()
@@ -58,18 +60,20 @@ def study(run: Run, dataset: Dataset) -> dict[str, Any]:
         measures["copy"] = queries.uncertainty
         measures["ratio"] = queries.uncertainty / np.maximum(np.abs(queries.outputs), 1e-6)
         found["u"] = _distribution(queries.uncertainty)
-    of_images = codes.uncertainty.mean(axis=1)
+    of_images = codes.image_uncertainty
+    assert of_images is not None, "what is known of bits is known of images"
     found["scatter"] = {"uncertainty": of_images.tolist(), "average_precision": precision.tolist()}
     found["images"] = {name: _of_images(values.mean(axis=1), precision) for name, values in measures.items()}
     least_sure = np.sort(codes.uncertainty, axis=1)[:, -_LEAST_SURE:]
     found["images"]["least"] = _of_images(least_sure.mean(axis=1), precision)
+    found["images"]["image"] = _of_images(of_images, precision)
     _, database = run.load_codes()
     counted = protocol_of(config.protocol, config.data.dataset).counted(dataset.labels, split)
     turned = turned_over(codes, database, counted[codes.ids], counted[database.ids])
     found["calibration"] = reliability(codes.uncertainty, turned)
     if dataset.vectors is None:
         hasher = Hasher.load(run.path, config.training.device)
-        flips = _flips(hasher, dataset, queries.positions, queries.outputs >= 0)  # (queries, n_bits)
+        flips = _flips(hasher, dataset, queries.positions, codes.unpack().astype(bool))  # (queries, n_bits)
         found["bits"] = {name: _of_bits(values, flips) for name, values in measures.items()}
         found["flip_rate"] = float(flips.mean())
     return found
@@ -104,7 +108,7 @@ def _of_images(uncertainty: Floats, precision: Floats) -> dict[str, float]:
     order = np.argsort(uncertainty, kind="stable")
     half = len(order) // 2
     return {
-        "rank_correlation": _rank_correlation(uncertainty, precision),
+        "rank_correlation": rank_correlation(uncertainty, precision),
         "map_of_certain_half": float(precision[order[:half]].mean()),
         "map_of_other_half": float(precision[order[half:]].mean()),
     }
@@ -130,19 +134,6 @@ def area_under_curve(score: Floats, share: Floats) -> float:
     below = np.cumsum(unflipped) - unflipped
     total = float(flipped.sum() * unflipped.sum())
     return float((flipped * (below + unflipped / 2)).sum()) / total if total else float("nan")
-
-
-def _rank_correlation(a: Floats, b: Floats) -> float:
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
-        return float("nan")
-    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
-
-
-def _ranks(values: Floats) -> Floats:
-    """Return the ranks (n,) of numbers (n,), from 1; equal ones have the mean of theirs."""
-    _, of, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[of]
-    return ranks
 
 
 def _flips(hasher: Hasher, dataset: Dataset, positions: NDArray[np.int64], bits: NDArray[np.bool_]) -> Floats:

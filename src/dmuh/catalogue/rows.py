@@ -45,7 +45,7 @@ class Row(NamedTuple):
 class Entry:
     """What is stored of a new image beside its code; without an id it gets the next one.
 
-    `uncertainty` is the share of its bits that is expected to turn over, where that is known better than by its code.
+    `uncertainty` is how unsure it is as a whole, where that is known better than by its code.
     """
 
     path: str

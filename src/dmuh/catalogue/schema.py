@@ -38,7 +38,7 @@ CREATE TABLE images (
   stamp INTEGER,           -- when the file was changed, for folders that are looked through again
   labels TEXT NOT NULL,    -- JSON
   metadata TEXT NOT NULL,  -- JSON
-  uncertainty REAL,        -- share of its bits that is expected to turn over
+  uncertainty REAL,        -- how unsure the image is as a whole
   checksum INTEGER NOT NULL
 );
 CREATE TABLE codes (

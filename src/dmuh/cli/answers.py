@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
-from dmuh.encoder.calibration import Calibration, Curve
+from dmuh.encoder.calibration import Calibration
+from dmuh.encoder.curve import Curve
 from dmuh.errors import ConfigError
 from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import RANKINGS, Ranking, pair_distances, shown

@@ -20,11 +20,12 @@ def results_of(
     """Return what was found for each query: its path, its uncertainty, and its matches, the nearest first."""
     from dmuh.codes import less_certain_than
 
-    unsure = queries.codes.image_uncertainty
+    unsure, of_bits = queries.codes.image_uncertainty, queries.codes.uncertainty
     return [
         {
             "query": name,
             "n_bits": queries.codes.n_bits,
+            "unsure_bits": None if of_bits is None else round(float(of_bits[row].sum()), 4),
             "uncertainty": None if unsure is None else round(float(unsure[row]), 6),
             "less_certain_than": (
                 None
@@ -59,9 +60,9 @@ def say_results(results: list[dict[str, Any]], at_least: float | None) -> None:
     from dmuh.index.soft import distance_text
 
     for result in results:
-        note = "" if result["uncertainty"] is None else turning_over(result["uncertainty"], result["n_bits"])
+        note = "" if result["unsure_bits"] is None else turning_over(result["unsure_bits"], result["n_bits"])
         if result["less_certain_than"] is not None:
-            note += f", more than {result['less_certain_than']}% of the collection"
+            note += f"; less sure than {result['less_certain_than']}% of the collection"
         rows = [
             {
                 "distance": distance_text(match["distance"]),

@@ -7,14 +7,22 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.codes.checks import check_spare, checked_array, checked_levels, checked_uncertainty, same, unique
+from dmuh.codes.checks import (
+    check_spare,
+    checked_array,
+    checked_image_uncertainty,
+    checked_levels,
+    checked_uncertainty,
+    same,
+    unique,
+)
 from dmuh.errors import InputError
 
 
 class CodeArrays:
     """What Codes says of its fields; every part of it is of the same class again."""
 
-    __slots__ = ("_exact", "bits", "contents", "ids", "levels", "n_bits", "worth")
+    __slots__ = ("_exact", "_of_images", "bits", "contents", "ids", "levels", "n_bits", "worth")
 
     bits: NDArray[np.uint8]
     n_bits: int
@@ -23,6 +31,7 @@ class CodeArrays:
     worth: NDArray[np.float32] | None
     contents: NDArray[np.int64] | None
     _exact: NDArray[np.float32] | None
+    _of_images: NDArray[np.float32] | None
 
     def __init__(
         self,
@@ -33,6 +42,7 @@ class CodeArrays:
         levels: NDArray[np.uint8] | None = None,
         worth: NDArray[np.float32] | None = None,
         contents: NDArray[np.int64] | None = None,
+        image_uncertainty: NDArray[np.float32] | None = None,
     ) -> None:
         self.bits = checked_array("bits", bits, np.uint8, 2)
         self.n_bits = n_bits
@@ -52,6 +62,7 @@ class CodeArrays:
         self.contents = None if contents is None else checked_array("contents", contents, np.int64, 1)
         if self.contents is not None and len(self.contents) != n:
             raise InputError(f"contents must have one entry per code, got {len(self.contents)} for {n} codes")
+        self._of_images = None if image_uncertainty is None else checked_image_uncertainty(image_uncertainty, n)
 
     def __len__(self) -> int:
         return len(self.bits)
@@ -66,7 +77,8 @@ class CodeArrays:
         exact = None if self._exact is None else self._exact[rows]
         levels = None if self.levels is None else self.levels[rows]
         contents = None if self.contents is None else self.contents[rows]
-        return type(self)(self.bits[rows], self.n_bits, exact, self.ids[rows], levels, self.worth, contents)
+        of_images = None if self._of_images is None else self._of_images[rows]
+        return type(self)(self.bits[rows], self.n_bits, exact, self.ids[rows], levels, self.worth, contents, of_images)
 
     def __iter__(self) -> Iterator[Self]:
         """Yield each code by itself, as Codes of length 1."""

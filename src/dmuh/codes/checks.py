@@ -40,6 +40,16 @@ def checked_uncertainty(uncertainty: Any, n: int, n_bits: int) -> NDArray[np.flo
     return array
 
 
+def checked_image_uncertainty(uncertainty: Any, n: int) -> NDArray[np.float32]:
+    """Return how unsure n images are as a whole, which must be from 0 to 1 (n,)."""
+    unsure = checked_array("image_uncertainty", uncertainty, np.float32, 1)
+    if unsure.shape != (n,):
+        raise InputError(f"image_uncertainty must have one entry per code, got {len(unsure)} for {n} codes")
+    if n and not (unsure.min() >= 0 and unsure.max() <= 1):  # NaN is neither
+        raise InputError("image_uncertainty must be from 0 to 1")
+    return unsure
+
+
 def checked_levels(
     levels: Any, worth: Any, n: int, n_bits: int
 ) -> tuple[NDArray[np.uint8] | None, NDArray[np.float32] | None]:

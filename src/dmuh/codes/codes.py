@@ -33,6 +33,7 @@ class Codes(CodeArrays):
     worth        float32 (n_bits, 2 or 4) or None: what each level of each bit stands for, 1 less twice the probability
                  that a bit of that level turns over; it does not fall from level to level
     contents     int64 (N,) or None: a digest of the network's outputs for each image, by which identical ones are found
+    image_uncertainty  float32 (N,) or None: how unsure each image is as a whole, 0 to 1; not given, the mean over bits
 
     Fresh codes have the exact `uncertainty`. What is indexed keeps the levels in its place, a 32nd of its size or a
     16th, and has the uncertainty of each bit's level.
@@ -113,6 +114,7 @@ class Codes(CodeArrays):
         exact = [part._exact for part in parts if part._exact is not None]
         levels = [part.levels for part in parts if part.levels is not None]
         contents = [part.contents for part in parts if part.contents is not None]
+        of_images = [part._of_images for part in parts if part._of_images is not None]
         for part in parts[1:]:
             if part.n_bits != first.n_bits or part.sure != first.sure or not same(part.worth, first.worth):
                 raise InputError(f"{part!r} and {first!r} are of different models: they cannot be put together")
@@ -124,7 +126,14 @@ class Codes(CodeArrays):
             np.concatenate(levels) if levels else None,
             first.worth,
             np.concatenate(contents) if len(contents) == len(parts) else None,
+            np.concatenate(of_images) if len(of_images) == len(parts) else None,
         )
+
+    def _with(self, **changes: Any) -> "Codes":
+        """Return the codes with other values of some arguments of `__init__`."""
+        own = {"uncertainty": self._exact, "image_uncertainty": self._of_images}
+        names = ("bits", "n_bits", "ids", "levels", "worth", "contents")
+        return Codes(**(own | {name: getattr(self, name) for name in names} | changes))
 
     def with_contents(self, outputs: NDArray[np.float32]) -> "Codes":
         """Return the codes with a digest of each image's outputs (N, n_bits), which only identical images share.
@@ -136,7 +145,16 @@ class Codes(CodeArrays):
         """
         digests = b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in np.ascontiguousarray(outputs))
         contents = np.frombuffer(digests, "<i8").astype(np.int64)
-        return Codes(self.bits, self.n_bits, self._exact, self.ids, self.levels, self.worth, contents)
+        return self._with(contents=contents)
+
+    def with_image_uncertainty(self, unsure: NDArray[np.float32] | None) -> "Codes":
+        """Return the codes with how unsure each image is as a whole (N,); with None that is the mean over its bits.
+
+        >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0]])
+        >>> codes.with_image_uncertainty(np.array([0.25], np.float32)).image_uncertainty
+        array([0.25], dtype=float32)
+        """
+        return self._with(image_uncertainty=unsure)
 
     def with_ids(self, ids: Sequence[int] | NDArray[Any]) -> "Codes":
         """Return the same codes under other ids.
@@ -144,7 +162,7 @@ class Codes(CodeArrays):
         >>> dmuh.Codes.from_outputs([[1.0, -1.0], [1.0, 1.0]]).with_ids([7, 9]).ids
         array([7, 9])
         """
-        return Codes(self.bits, self.n_bits, self._exact, ids, self.levels, self.worth, self.contents)
+        return self._with(ids=ids)
 
     def graded(self, thresholds: NDArray[np.float32], worth: NDArray[np.float32]) -> "Codes":
         """Return the codes with the level of each bit, from their exact uncertainty.
@@ -163,10 +181,12 @@ class Codes(CodeArrays):
         steps = (self._exact[:, :, None] < thresholds[None]).sum(axis=2, dtype=np.uint8)
         n_planes = int(worth.shape[1]).bit_length() - 1
         planes = [np.packbits(steps >> plane & 1, axis=1, bitorder="little") for plane in range(n_planes)]
-        return Codes(self.bits, self.n_bits, self._exact, self.ids, np.stack(planes, axis=1), worth, self.contents)
+        return self._with(levels=np.stack(planes, axis=1), worth=worth)
 
     def stored(self) -> "Codes":
         """Return the codes as an index keeps them: levels in place of the exact uncertainty, where they have levels.
+
+        How unsure images are as a whole is not kept with them: a catalogue has that beside the codes.
 
         >>> codes = dmuh.Codes.from_outputs([[1.0, -1.0]], [[0.1, 0.4]])
         >>> graded = codes.graded(np.full((2, 1), 0.2, np.float32), np.array([[0.3, 0.9]] * 2, np.float32))
@@ -175,7 +195,7 @@ class Codes(CodeArrays):
         """
         if self.levels is None or self._exact is None:
             return self
-        return Codes(self.bits, self.n_bits, None, self.ids, self.levels, self.worth, self.contents)
+        return self._with(uncertainty=None, image_uncertainty=None)
 
     def plain(self) -> "Codes":
         """Return the bits and ids alone.
@@ -231,13 +251,16 @@ class Codes(CodeArrays):
 
     @property
     def image_uncertainty(self) -> NDArray[np.float32] | None:
-        """The share of each image's bits that is expected to turn over: the mean over its bits (N,), or None.
+        """How unsure each image is as a whole (N,), 0 to 1, or None.
+
+        Codes of a model that was calibrated by labels have what is expected to be missing to the average precision of a
+        search from the image. Without that it is the share of its bits that is expected to turn over, their mean.
 
         >>> dmuh.Codes.from_outputs([[1.0, -1.0]], uncertainty=[[0.1, 0.3]]).image_uncertainty
         array([0.2], dtype=float32)
         """
-        if not self.knows_uncertainty:
-            return None
+        if self._of_images is not None or not self.knows_uncertainty:
+            return self._of_images
         parts = (self[first : first + _TOGETHER].uncertainty for first in range(0, len(self), _TOGETHER))
         means = [part.mean(axis=1, dtype=np.float32) for part in parts if part is not None]
         return np.concatenate([np.empty(0, np.float32), *means])
@@ -272,7 +295,7 @@ class Codes(CodeArrays):
         return [row.tobytes().hex() for row in self.bits]
 
     def to_pandas(self) -> Any:
-        """Return a pandas table of one row per code: id, code in hexadecimal digits, and mean uncertainty if known.
+        """Return a pandas table of one row per code: id, code in hexadecimal digits, and uncertainty if known.
 
         >>> dmuh.Codes.from_outputs([[1.0, -1.0], [1.0, 1.0]], [[0.25, 0.5], [0.25, 0.0]], ids=[7, 9]).to_pandas()
            id code  uncertainty
@@ -299,6 +322,8 @@ class Codes(CodeArrays):
             arrays["uncertainty"] = self._exact
         if self.contents is not None:
             arrays["contents"] = self.contents
+        if self._of_images is not None:
+            arrays["image_uncertainty"] = self._of_images
         save_arrays(Path(path), _KIND, _VERSION, arrays, {"n_bits": self.n_bits, "of": of})
 
     @classmethod
@@ -326,6 +351,7 @@ class Codes(CodeArrays):
                 arrays.get("levels"),
                 arrays.get("worth"),
                 arrays.get("contents"),
+                arrays.get("image_uncertainty"),
             )
         except (KeyError, TypeError, InputError) as error:
             raise FormatError(f"{path} does not hold codes as this dmuh writes them: {error}") from error

@@ -253,7 +253,7 @@ class Collection:
             return model_of(catalogue)
 
     def uncertainty_percentiles(self) -> list[float] | None:
-        """Return what 0, 1, …, 100% of the images stay at or below in the share of bits that may turn over, if known.
+        """Return what 0, 1, …, 100% of the images stay at or below in uncertainty, if that is known.
 
         They are those of when the index file was written, or the collection.
 

@@ -19,7 +19,7 @@ from dmuh.datasets import Dataset
 
 @dataclass(frozen=True)
 class Item:
-    """One image of a collection; its uncertainty is the share of its bits that is expected to turn over."""
+    """One image of a collection; its uncertainty is that of `Codes.image_uncertainty`."""
 
     id: int
     path: str

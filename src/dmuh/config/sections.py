@@ -175,6 +175,13 @@ class TrainingSettings:
         low=0,
         below=1,
     )
+    recode: str = setting(
+        "never",
+        "whether codes are placed around those of classes by how sure an image is of its class, where validation "
+        "images are found better by that (auto), or are the signs of the outputs (never); for collections of the "
+        "classes that trained",
+        choices=("never", "auto"),
+    )
     encoder: str = setting(
         "network",
         "what makes the codes after the training: the network, or its averaged copy",

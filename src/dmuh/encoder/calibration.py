@@ -11,40 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dmuh.codes import Codes
+from dmuh.encoder.curve import Curve
+from dmuh.encoder.kinds import Kinds
+from dmuh.encoder.recoding import Recoding
 from dmuh.errors import ConfigError, FormatError
-
-Floats = NDArray[np.float64]
 
 SURE = (0, 1, 2)  # bits of sureness per bit that can be chosen
 DEFAULT_SURE = 1
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """A probability as a function of a number: straight lines between points, constant beyond them."""
-
-    at: Floats  # (m,), rising
-    probability: Floats  # (m,)
-
-    def __call__(self, values: ArrayLike) -> Floats:
-        """Return the probability at each value, in the shape of `values`."""
-        return np.interp(np.asarray(values, np.float64), self.at, self.probability)
-
-    def to_dict(self) -> dict[str, list[float]]:
-        """Return plain values for JSON; points that are close to each other stay apart."""
-        return {"at": self.at.tolist(), "probability": self.probability.round(6).tolist()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Curve":
-        """Return what `to_dict` gave; a curve that is none is refused."""
-        at, probability = (np.asarray(values[name], np.float64) for name in ("at", "probability"))
-        sound = at.ndim == 1 and at.shape == probability.shape and len(at) > 0 and np.isfinite(at).all()
-        if not (sound and (np.diff(at) > 0).all() and probability.min() >= 0 and probability.max() <= 1):
-            raise ValueError("a curve must rise along `at` and be a probability")
-        return cls(at, probability)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,61 +36,6 @@ class Grades:
 
 
 @dataclass(frozen=True, eq=False)
-class Kinds:
-    """Kinds of images, such as those of a class, and what the kind that a code belongs to says of its bits.
-
-    signs     int8 (m, n_bits): the bits that most images of a kind have, -1 or 1, or 0 where it is a draw
-    share     float64 (m,): how many of the images are of a kind
-    weight    of the kind beside the bit's own probability of turning over
-    turnover  the probability that a bit turns over, by both together
-    """
-
-    signs: NDArray[np.int8]
-    share: Floats
-    weight: float
-    turnover: Curve
-
-    def uncertainty(self, outputs: NDArray[np.float32], alone: Floats) -> Floats:
-        """Return the probability that bits turn over (n, n_bits), from what it is by the bits alone."""
-        return self.turnover(self.scores(outputs, alone))
-
-    def scores(self, outputs: NDArray[np.float32], alone: Floats) -> Floats:
-        """Return a number (n, n_bits) that rises where a bit is unsure by itself and is not one that its kind has.
-
-        The kind of an image is not known: each has the probability that its bits, turning over by themselves, give
-        this code. A coin toss stays one, whatever the kind.
-        """
-        bits = np.where(outputs >= 0, 1.0, -1.0)
-        unsure = np.clip(alone, 0.01, 0.49)
-        signs = self.signs.astype(np.float64)
-        likelihood = (bits * np.log(1 / unsure - 1) / 2) @ signs.T + np.log(self.share)
-        kind = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
-        kind /= kind.sum(axis=1, keepdims=True)
-        differing = _log_odds((1 - bits * (kind @ signs)) / 2)
-        found: Floats = _log_odds(2 * alone) + self.weight * (1 - 2 * alone) * differing
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: a kind's bits are written as +, - and 0."""
-        signs = ["".join("-0+"[sign + 1] for sign in row) for row in self.signs.tolist()]
-        return {
-            "signs": signs,
-            "share": self.share.round(6).tolist(),
-            "weight": self.weight,
-            "turnover": self.turnover.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], n_bits: int) -> "Kinds":
-        """Return what `to_dict` gave; kinds that are none are refused."""
-        signs = np.array([["-0+".index(sign) - 1 for sign in row] for row in values["signs"]], np.int8)
-        share, weight = np.asarray(values["share"], np.float64), float(values["weight"])
-        if signs.ndim != 2 or signs.shape != (len(share), n_bits) or not (share > 0).all() or not np.isfinite(weight):
-            raise ValueError(f"kinds of images must have {n_bits} bits and a share each")
-        return cls(signs, share, weight, Curve.from_dict(values["turnover"]))
-
-
-@dataclass(frozen=True, eq=False)
 class Calibration:
     """How sure the bits of one network are.
 
@@ -123,7 +44,8 @@ class Calibration:
     match     the probability that two images share a label, by their distance: "hamming", and "soft-0" to "soft-2" for
               soft ranking of codes with as many bits of sureness; empty without labels
     images    how many images it comes from, and `part`: which these were, validation or training images
-    kinds     what the rest of a code says of a bit; None: nothing
+    kinds     what the rest of a code says of a bit, and the code of what a search will find; None: nothing
+    recoding  how codes are placed around those of kinds, before all else; None: bits are the signs of the outputs
     """
 
     turnover: Curve | None
@@ -132,6 +54,7 @@ class Calibration:
     images: int
     part: str
     kinds: Kinds | None = None
+    recoding: Recoding | None = None
 
     @classmethod
     def assumed(cls) -> "Calibration":
@@ -142,6 +65,12 @@ class Calibration:
         """Return by ranking what the distance to codes with `sure` bits of sureness per bit means."""
         names = {"hamming": "hamming", "soft": f"soft-{sure}"}
         return {ranking: self.match[name] for ranking, name in names.items() if name in self.match}
+
+    def image_uncertainty(self, results: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32] | None:
+        """Return how unsure each image is as a whole (n,); None where no more is known than how sure its bits are."""
+        if self.turnover is None or self.kinds is None:
+            return None
+        return self.kinds.image_uncertainty(results["outputs"], self.turnover(results["uncertainty"]))
 
     def uncertainty(self, results: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
         """Return the probability that each bit turns over (n, n_bits), from what the network gave for n images."""
@@ -164,9 +93,11 @@ class Calibration:
 
         contents  whether they carry what identical images are found by; a text is identical to none
         """
-        outputs = results["outputs"]
+        outputs = results["outputs"] if self.recoding is None else self.recoding.outputs(results["outputs"])
+        digested, results = results["outputs"], {**results, "outputs": outputs}
         codes = Codes.from_outputs(outputs, self.uncertainty(results), ids)
-        codes = codes.with_contents(outputs) if contents else codes
+        codes = codes.with_contents(digested) if contents else codes
+        codes = codes.with_image_uncertainty(self.image_uncertainty(results))
         if sure not in SURE:
             raise ConfigError(f"sure must be 0, 1 or 2, got {sure}")
         if not sure or sure not in self.grades:
@@ -187,9 +118,10 @@ class Calibration:
         }
         match = {ranking: curve.to_dict() for ranking, curve in self.match.items()}
         turnover = None if self.turnover is None else self.turnover.to_dict()
-        kinds = {} if self.kinds is None else {"kinds": self.kinds.to_dict()}
+        parts = {"kinds": self.kinds, "recoding": self.recoding}
         return {
-            "turnover": turnover, "grades": grades, "match": match, "images": self.images, "part": self.part, **kinds
+            "turnover": turnover, "grades": grades, "match": match, "images": self.images, "part": self.part,
+            **{name: part.to_dict() for name, part in parts.items() if part is not None},
         }  # fmt: skip
 
     @classmethod
@@ -204,15 +136,10 @@ class Calibration:
             match = {ranking: Curve.from_dict(curve) for ranking, curve in values["match"].items()}
             turnover = None if values["turnover"] is None else Curve.from_dict(values["turnover"])
             kinds = Kinds.from_dict(values["kinds"], n_bits) if "kinds" in values else None
-            return cls(turnover, grades, match, int(values["images"]), str(values["part"]), kinds)
+            recoding = Recoding.from_dict(values["recoding"], n_bits) if "recoding" in values else None
+            return cls(turnover, grades, match, int(values["images"]), str(values["part"]), kinds, recoding)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"the model's card has a calibration that cannot be used: {error}") from error
-
-
-def _log_odds(probability: Floats) -> Floats:
-    within = np.clip(probability, 0.004, 0.996)
-    found: Floats = np.log(within / (1 - within))
-    return found
 
 
 def _grades(values: Mapping[str, Any], sure: int, n_bits: int) -> Grades:

@@ -42,11 +42,11 @@ def match_of(
     return None if curve is None else curve(distances)
 
 
-def turning_over(uncertainty: float, n_bits: int) -> str:
-    """Return how many bits of an image are expected to turn over, as text, from the share of its bits that is.
+def turning_over(expected: float, n_bits: int) -> str:
+    """Return how many bits of an image are expected to turn over, as text.
 
     >>> from dmuh.encoder.matching import turning_over
-    >>> turning_over(0.072, 32)
+    >>> turning_over(2.31, 32)
     'about 2.3 of 32 bits may turn over'
     """
-    return f"about {uncertainty * n_bits:.1f} of {n_bits} bits may turn over"
+    return f"about {expected:.1f} of {n_bits} bits may turn over"

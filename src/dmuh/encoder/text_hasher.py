@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
-from dmuh.encoder.calibration import DEFAULT_SURE, Calibration, Curve
+from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
+from dmuh.encoder.curve import Curve
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import InputError
 

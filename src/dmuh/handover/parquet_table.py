@@ -7,7 +7,7 @@ metadata     map of strings to strings
 code         fixed-size binary: bit k of a code is bit k % 8 of byte k // 8
 levels       fixed-size binary, where codes have levels of sureness: one plane or two, packed as the code
 contents     int64, a digest by which identical images are found, or null
-uncertainty  float32, the share of bits that is expected to turn over, or null
+uncertainty  float32, how unsure the image is as a whole, or null
 
 The metadata of its schema say `dmuh.version`, `dmuh.n_bits`, `dmuh.sure`, `dmuh.model`, `dmuh.model_digest` and, in
 JSON, `dmuh.worth`: what the levels stand for.

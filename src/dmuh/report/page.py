@@ -112,15 +112,14 @@ def _uncertain_images(dataset: Dataset, query: Codes, database: Codes, evaluatio
     precision = np.array(evaluation["average_precision"])
     certain_first = np.argsort(of_queries, kind="stable")
     half = len(certain_first) // 2
-    n_bits = database.n_bits
     blocks = []
     for title, rows in (("Surest", order[:_EXTREMES]), ("Least sure", order[::-1][:_EXTREMES])):
-        tiles = "".join(_tile(dataset, int(database.ids[i]), f"{n_bits * uncertainty[i]:.1f}", "plain") for i in rows)
+        tiles = "".join(_tile(dataset, int(database.ids[i]), f"{uncertainty[i]:.2f}", "plain") for i in rows)
         blocks.append(f'<h3>{title}</h3><div class="row wrap">{tiles}</div>')
     return section(
         "Where it is unsure",
-        f"How many of an image's {n_bits} bits are expected to turn over, that is not to be those of most images that "
-        "share a label with it. MAP of the surer half of the queries is "
+        "How much is expected to be missing to the average precision of a search from an image, by how sure its bits "
+        "are and by what images with such codes found that did not train. MAP of the surer half of the queries is "
         f"{precision[certain_first[:half]].mean():.4f}, of the other half "
         f"{precision[certain_first[half:]].mean():.4f}.",
         "".join(blocks),

@@ -37,10 +37,10 @@ def draw_studies(part: Part, sheet: Path) -> Iterator[Drawn]:
     scatter = found["scatter"]
     drawing = figures.precision_by_uncertainty(scatter["uncertainty"], scatter["average_precision"])
     text = (
-        f"Queries of {what} in the order of the share of their bits that is expected to turn over. The table has all "
-        "runs that were studied: the rank correlation of each measure with average precision (negative is right), MAP "
-        "of the surer half of the queries and of the other half, how well it tells the bits that flip when the image "
-        "shifts (area under the ROC curve; 0.5 is chance), and how far the probability is from what happened."
+        f"Queries of {what} in the order of how much is expected to be missing to their average precision. The table "
+        "has all runs that were studied: the rank correlation of each measure with average precision (negative is "
+        "right), MAP of the surer half of the queries and of the other half, how well it tells the bits that flip when "
+        "the image shifts (area under the ROC curve; 0.5 is chance), and how far the probability is from what happened."
     )
     cells = _study_cells(studies)
     of_studies = html_rows(*cells), markdown_rows(*cells)

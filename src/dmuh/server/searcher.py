@@ -11,7 +11,7 @@ import numpy as np
 from dmuh.catalogue import Catalogue, Row, kept_index
 from dmuh.catalogue.paths import named
 from dmuh.codes import Codes
-from dmuh.encoder.calibration import Curve
+from dmuh.encoder.curve import Curve
 from dmuh.errors import RequestError
 from dmuh.index import HammingIndex, Searchable
 from dmuh.index.base import Labelled, Searches

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from dmuh.codes import Codes
 from dmuh.encoder import Hasher
-from dmuh.encoder.calibration import Curve
+from dmuh.encoder.curve import Curve
 from dmuh.errors import DmuhError, RequestError
 from dmuh.server.batcher import Batcher
 

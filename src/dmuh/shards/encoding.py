@@ -71,7 +71,7 @@ def _schema(pa: Any, n_bits: int) -> Any:
         "code": pa.binary(-(-n_bits // 8)),  # packed bits
         "levels": pa.binary(),  # packed planes, one behind the other; empty without levels
         "contents": pa.int64(),  # digest by which identical images are found
-        "uncertainty": pa.float32(),  # share of the bits that is expected to turn over
+        "uncertainty": pa.float32(),  # of the image as a whole
     }
     return pa.schema(list(columns.items()))
 

@@ -5,7 +5,7 @@ It holds
     shards.json                      the model, what its levels of sureness are worth, the sources and how many shards
                                      they are cut into
     shard-00003-of-00064.parquet     of each image id, path, labels, code (packed bits), levels (packed planes),
-                                     contents (a digest) and uncertainty (the share of bits that may turn over)
+                                     contents (a digest) and uncertainty (of the image as a whole)
     shard-00003-of-00064.json        the checksum of that file, what it belongs to, and the ids that it spans
 
 Which images a shard has depends on the sources and the number of shards alone. A shard is written whole or not at all,
@@ -222,7 +222,7 @@ class Shards:
 
 @dataclass(frozen=True)
 class ShardContent:
-    """Some rows of a shard: their codes, and of each image path, labels and the share of bits that may turn over."""
+    """Some rows of a shard: their codes, and of each image path, labels and uncertainty."""
 
     codes: Codes
     paths: list[str]

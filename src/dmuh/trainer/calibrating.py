@@ -7,21 +7,23 @@ the features below the hash layer. A bit turns over where an image does not get 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
-from dmuh.encoder.calibration import SURE, Calibration, Curve, Grades, Kinds
+from dmuh.encoder.calibration import SURE, Calibration, Grades
+from dmuh.encoder.curve import Curve
 from dmuh.features import unit_vectors
 from dmuh.index.soft import pair_distances, shown
 from dmuh.network import HashNetwork, UncertaintySource
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.inputs import Inputs
-from dmuh.trainer.isotonic import rising_curve
+from dmuh.trainer.isotonic import rising_curve, turnover_curve
+from dmuh.trainer.kinds import find_kinds
 from dmuh.trainer.measuring import Outputs, compute_outputs, spread
+from dmuh.trainer.recoding import find_recoding
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +32,6 @@ Floats = NDArray[np.float64]
 _MOST = 1000  # images at most that the network is calibrated on
 _FEWEST = 16  # held-out images below which training images are taken instead
 _NEIGHBOURS = 10  # of an image without labels
-_POINTS = 33  # of the curve of turning over
-# Of what the rest of a code says of a bit. Held-out training images of coco18 gain by it, hardly more by a larger one;
-# it was looked at on queries of one run on CIFAR-10 too, where a larger one tells worse which bits flip under a shift.
-_KIND_WEIGHT = 0.25
 _NEVER = 0.005  # no distance makes it certain that two images match, or that they do not
 _RANKS = np.concatenate([[0, 0.001, 0.002, 0.005, 0.01], np.linspace(0.02, 1, 50)])  # of pairs, the nearest first
 
@@ -59,8 +57,16 @@ def calibrate_bits(
     )
     if not held_out:
         log.info("how sure bits are is measured on training images, which look surer than others: none are held out")
-    fitted = calibrated(found.outputs, found.uncertainty, similar, has_labels=labels is not None)
-    return Calibrated(replace(fitted, part="validation" if held_out else "training"), found)
+    outputs, recoding = found.outputs, None
+    if context.settings.recode == "auto" and held_out and labels is not None:
+        recoding, before, after = find_recoding(outputs, similar)
+        log.info(
+            "codes by kind: MAP of validation images %.3f, by signs %.3f%s", after, before, "" if recoding else ": left"
+        )
+        outputs = outputs if recoding is None else recoding.outputs(outputs)
+    fitted = calibrated(outputs, found.uncertainty, similar, has_labels=labels is not None)
+    fitted = replace(fitted, part="validation" if held_out else "training", recoding=recoding)
+    return Calibrated(fitted, found)
 
 
 def calibration_positions(context: TrainingContext) -> tuple[NDArray[np.int64], bool]:
@@ -79,8 +85,10 @@ def calibrated(
     """
     results = {"outputs": outputs, "uncertainty": uncertainty}
     turned = _turned_over(outputs, similar)
-    turnover = _turnover(uncertainty, turned)
-    kinds = _kinds(outputs, turnover(uncertainty), turned, similar) if turnover is not None and has_labels else None
+    turnover = turnover_curve(uncertainty, turned)
+    kinds = None
+    if turnover is not None and has_labels:
+        kinds = find_kinds(outputs, turnover(uncertainty), turned, similar)
     by_curve = Calibration(turnover, {}, {}, len(outputs), "", kinds)
     unsure = by_curve.uncertainty(results)
     graded = replace(by_curve, grades={sure: _grades(unsure, sure) for sure in SURE if sure})
@@ -141,42 +149,6 @@ def _turned_over(outputs: NDArray[np.float32], similar: Floats) -> Floats:
     turned: Floats = (1 - signs * np.sign(similar @ signs)) / 2
     turned[similar.sum(axis=1) == 0] = np.nan
     return turned
-
-
-def _kinds(outputs: NDArray[np.float32], alone: Floats, turned: Floats, similar: Floats) -> Kinds | None:
-    """Return the kinds of n images and what they say of bits; `alone` is how sure these (n, n_bits) are by themselves.
-
-    A kind are the images that agree in what most images like them have: those of a class, or of the same few.
-    """
-    signs = np.where(outputs >= 0, 1.0, -1.0)
-    most = np.sign(similar @ signs + signs).astype(np.int8)
-    kinds, count = np.unique(most[similar.any(axis=1)], axis=0, return_counts=True)
-    if not len(kinds):
-        return None
-    unfitted = Kinds(kinds, count / count.sum(), _KIND_WEIGHT, Curve(np.zeros(1), np.zeros(1)))
-    turnover = _turnover(unfitted.scores(outputs, alone), turned)
-    return None if turnover is None else replace(unfitted, turnover=turnover)
-
-
-def _turnover(uncertainty: NDArray[np.floating[Any]], turned: Floats) -> Curve | None:
-    """Return the probability of turning over as a curve of the source's number; None if nothing can be learned."""
-    known = ~np.isnan(turned)
-    values = uncertainty[known].astype(np.float64)
-    if not len(values) or np.ptp(values) == 0:
-        return None
-    fit = rising_curve(values, turned[known])
-    at = np.unique(np.quantile(values, np.linspace(0, 1, _POINTS)))
-    return Curve(at, _smooth(Curve(fit.at, np.minimum(fit.probability, 0.5)), at))
-
-
-def _smooth(fit: Curve, at: Floats) -> Floats:
-    """Return the steps of a fit as a line through the middles between points: equal neighbours become rare."""
-    fine = np.interp(np.linspace(0, len(at) - 1, 16 * (len(at) - 1) + 1), np.arange(len(at)), at)
-    steps = fit(fine)
-    padded = np.concatenate([np.full(8, steps[0]), steps, np.full(8, steps[-1])])
-    means = np.convolve(padded, np.full(17, 1 / 17), mode="valid")
-    found: Floats = means[::16]
-    return found
 
 
 def _grades(unsure: NDArray[np.float32], sure: int) -> Grades:

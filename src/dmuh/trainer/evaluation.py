@@ -72,7 +72,8 @@ def evaluate_run(
     saved = _saved_codes(run) if measured or not has_texts else None  # texts are measured by exact codes of images
     query, database = saved or _computed_codes(run, config, dataset, split, count, similarities or Similarities())
     if saved is None:
-        run.save_codes(query, calibration.kept(database, DEFAULT_SURE))
+        kept = calibration.kept(database, DEFAULT_SURE)
+        run.save_codes(query, kept.with_image_uncertainty(database.image_uncertainty))
     counted = protocol.counted(dataset.labels, split)
     labels = counted[query.ids], counted[database.ids]
     metrics = evaluate(query, database, *labels, **rules)

@@ -96,7 +96,9 @@ class Code(BaseModel):
     """A code: its bits, and how sure they are, where that is known."""
 
     uncertainty: float | None = Field(
-        description="Of the image: the share of its bits that is expected to turn over.", examples=[0.0123]
+        description="Of the image, 0 to 1: what is expected to be missing to the average precision of a search from "
+        "it; of a model that did not learn from labels, the share of its bits that is expected to turn over.",
+        examples=[0.0123],
     )
     bits: str = Field(description="One character per bit.", examples=["01101001"])
     bit_uncertainty: list[float] | None = Field(

@@ -19,9 +19,9 @@ export function cases(probability) {
   return `${Math.round(probability * whole)} of ${whole.toLocaleString("en")} cases`;
 }
 
-// how many bits of a code may turn over: the sum of their probabilities, of which an image has the mean
-function unsureBits({ uncertainty }) {
-  const n = uncertainty * about.n_bits;
+// how many bits of a code may turn over: the sum of their probabilities
+function unsureBits(probabilities) {
+  const n = probabilities.reduce((sum, probability) => sum + probability, 0);
   return `about ${n < 3 ? n.toFixed(1) : Math.round(n)} of its ${about.n_bits} bits may turn over`;
 }
 
@@ -48,8 +48,9 @@ export function sureness(image) {
 
 export function surenessAtLength(image) {
   if (image.uncertainty === null) return about.no_uploads ? "" : "It is not known how sure its bits are.";
-  const share = image.text ? null : lessSureThan(image); // a text is no image, to be compared with images
-  return share === null ? `${capital(unsureBits(image))}.` : `${capital(sureness(image))}: ${unsureBits(image)}.`;
+  const compared = image.text ? "" : sureness(image); // a text is no image, to be compared with images
+  const said = [compared, image.bit_uncertainty === null ? "" : unsureBits(image.bit_uncertainty)];
+  return `${capital(said.filter(Boolean).join(": "))}.`;
 }
 
 export const bitsApart = (image) => {
