@@ -12,7 +12,7 @@ from typing import Any
 
 from dmuh.catalogue.database import FULL
 from dmuh.catalogue.integrity import ChecksumFile
-from dmuh.catalogue.rows import Entry, code_row, image_row, worth_note
+from dmuh.catalogue.rows import Entry, code_rows, image_row, worth_note
 from dmuh.catalogue.schema import INDEXES, begin, create_tables, image_checksum, write_note
 from dmuh.codes import Codes
 from dmuh.errors import DataError
@@ -67,7 +67,7 @@ def _fill(connection: sqlite3.Connection, parts: Iterable[Part]) -> int:
         )
         connection.executemany(
             f"INSERT INTO codes VALUES ({'?, ' * 4}?)",
-            (code_row(id_, codes, row) for row, id_ in enumerate(codes.ids.tolist())),
+            code_rows(codes, codes.ids.tolist()),
         )
         connection.executemany(
             "INSERT INTO labels VALUES (?, ?)",

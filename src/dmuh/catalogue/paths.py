@@ -10,6 +10,8 @@ _SHOWN_BYTE = re.compile(r"\\x([89a-f][0-9a-f])")
 
 def displayed(name: str) -> str:
     r"""Return a name as text that can be shown: each byte that is not UTF-8 as its number, such as caf\xe9.jpg."""
+    if name.isascii():  # as nearly all of a million are
+        return name
     return _NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}" if _is_byte(found[0]) else "\ufffd", name)
 
 

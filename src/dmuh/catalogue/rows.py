@@ -1,10 +1,12 @@
 """What is stored of an image: rows as they are read, entries as they are given, and how one becomes the other."""
 
 import json
+import math
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,9 +67,21 @@ def worth_note(worth: NDArray[np.float32] | None) -> str:
 def image_row(id_: int, entry: Entry, unsure: float | None) -> tuple[Any, ...]:
     """Return the row of `images` that an image gets, without its checksum; `unsure` is its uncertainty by its code."""
     return (
-        id_, os.fsencode(entry.path), int(entry.added), entry.stamp, json.dumps(list(entry.labels)),
-        json.dumps(entry.metadata), unsure if entry.uncertainty is None else entry.uncertainty,
+        id_, os.fsencode(entry.path), int(entry.added), entry.stamp, _list(tuple(entry.labels)),
+        _object(tuple(entry.metadata.items())), unsure if entry.uncertainty is None else entry.uncertainty,
     )  # fmt: skip
+
+
+@lru_cache(4096)
+def _list(texts: tuple[str, ...]) -> str:
+    """Return texts in JSON; many images have the same labels."""
+    return json.dumps(texts)
+
+
+@lru_cache(4096)
+def _object(pairs: tuple[tuple[str, str], ...]) -> str:
+    """Return names and values in JSON; many images have the same metadata, or none."""
+    return json.dumps(dict(pairs))
 
 
 def code_row(id_: int, codes: Codes, row: int) -> tuple[int, bytes, bytes | None, int | None, int]:
@@ -77,6 +91,21 @@ def code_row(id_: int, codes: Codes, row: int) -> tuple[int, bytes, bytes | None
         None if codes.contents is None else int(codes.contents[row]),
     )  # fmt: skip
     return (*code, code_checksum(*code))
+
+
+def code_rows(codes: Codes, ids: Iterable[int]) -> Iterator[tuple[int, bytes, bytes | None, int | None, int]]:
+    """Yield what `code_row` returns for all codes, of images with these ids: a few times as quick for many."""
+    n = len(codes)
+    bits, levels = _pieces(codes.bits), [None] * n if codes.levels is None else _pieces(codes.levels)
+    contents: list[Any] = [None] * n if codes.contents is None else codes.contents.tolist()
+    for code in zip(ids, bits, levels, contents, strict=True):
+        yield (*code, code_checksum(*code))
+
+
+def _pieces(packed: NDArray[np.uint8]) -> list[bytes]:
+    """Return the bytes of each row of an array."""
+    whole, width = packed.tobytes(), math.prod(packed.shape[1:])
+    return [whole[first : first + width] for first in range(0, len(whole), width)]
 
 
 def insert(

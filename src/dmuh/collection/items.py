@@ -58,7 +58,7 @@ def items_of(codes: Codes, dataset: Dataset, positions: Sequence[int]) -> list[I
 
 def entry_of(item: Item, places: Places, stamp: int | None = None) -> Entry:
     """Return what a catalogue stores of an item, without its id."""
-    metadata = {displayed(column): displayed(value) for column, value in item.metadata.items()}
+    metadata = {displayed(column): displayed(value) for column, value in item.metadata.items()} if item.metadata else {}
     labels = [displayed(label) for label in item.labels]
     return Entry(places.stored(item.path), labels, metadata, stamp=stamp, uncertainty=item.uncertainty)
 

@@ -103,7 +103,7 @@ def note_elsewhere(catalogue: Catalogue, stored: Iterable[str]) -> None:
 def _check_name(path: str) -> None:
     """Raise unless a file can have this path."""
     try:
-        if b"\0" not in os.fsencode(path):
+        if "\0" not in path and (path.isascii() or os.fsencode(path)):
             return
     except UnicodeEncodeError:
         pass
