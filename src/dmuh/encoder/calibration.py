@@ -159,13 +159,17 @@ class Calibration:
         sure: int = DEFAULT_SURE,
         *,
         contents: bool = True,
+        unknown: NDArray[np.bool_] | None = None,
     ) -> Codes:
         """Return the codes of what the network gave for n images, with `sure` bits of sureness per bit.
 
         contents  whether they carry what identical images are found by; a text is identical to none
+        unknown   (n,): those of which the network was told nothing, whose bits are tosses of a coin
         """
-        outputs = results["outputs"]
-        codes = Codes.from_outputs(outputs, self.uncertainty(results), ids)
+        outputs, uncertainty = results["outputs"], self.uncertainty(results)
+        if unknown is not None:
+            uncertainty = np.where(unknown[:, None], np.float32(0.5), uncertainty)
+        codes = Codes.from_outputs(outputs, uncertainty, ids)
         codes = codes.with_contents(outputs) if contents else codes
         if sure not in SURE:
             raise ConfigError(f"sure must be 0, 1 or 2, got {sure}")

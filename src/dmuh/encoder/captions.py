@@ -21,7 +21,7 @@ from dmuh.collection import Collection
 from dmuh.collection.folder import sources_of
 from dmuh.encoder.calibration import Calibration
 from dmuh.encoder.hasher import Hasher
-from dmuh.errors import ConfigError, DataError, FormatError
+from dmuh.errors import ConfigError, DataError, FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
 
 _FILE, _KIND, _VERSION = "texts.safetensors", "texts of a collection", 1
@@ -106,7 +106,10 @@ def _kept(file: Path, hasher: Hasher, sure: int) -> tuple[dict[str, int], Codes 
     arrays, sentences = read.arrays, read.metadata.get("sentences", [])
     if read.metadata.get("model") != hasher.digest:
         return {}, None
-    codes = Codes(arrays["bits"], hasher.n_bits, levels=arrays.get("levels"), worth=arrays.get("worth"))
+    try:
+        codes = Codes(arrays["bits"], hasher.n_bits, levels=arrays.get("levels"), worth=arrays.get("worth"))
+    except (KeyError, InputError) as error:
+        raise FormatError(f"{file} has no codes of {hasher.n_bits} bits: {error}") from error
     if len(codes) != len(sentences):
         raise FormatError(f"{file} has {len(sentences):,} sentences and {len(codes):,} codes")
     return ({}, None) if codes.sure != sure else ({sentence: row for row, sentence in enumerate(sentences)}, codes)
