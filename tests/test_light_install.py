@@ -56,3 +56,16 @@ def test_an_export_is_encoded_with_searched_and_served(light, digit_run, digit_h
                 assert b"Image search" in page.read()
         finally:
             server.terminate()
+
+
+def test_words_ask_for_images(light, coloured, tmp_path):
+    for command in (
+        ("index", coloured / "model", coloured / "list.csv", "--dataset", "csv", "--texts", "caption"),
+        ("search", "--text", "a red circle", "-k", "3", "--json"),
+    ):
+        place = ("--out", tmp_path / "index") if command[0] == "index" else (tmp_path / "index",)
+        words = list(map(str, [light / "dmuh", *command, *place]))
+        result = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+    (answer,) = json.loads(result.stdout)
+    assert [match["labels"] for match in answer["matches"]] == [["red circle"]] * 3

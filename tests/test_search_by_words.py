@@ -68,6 +68,17 @@ def test_what_is_not_likely_enough_is_left_out(index):
     assert "nothing close enough: the best answer shares a label with a probability of 0.9" in far
 
 
+def test_words_that_the_model_never_saw_find_nothing_for_sure(index, hasher):
+    unsure = hasher.encode_texts(["axolotl", "a red axolotl"]).uncertainty
+    assert (unsure[0] == 0.5).all()
+    assert (unsure[1] < 0.5).any()
+    (answer,) = json.loads(dmuh("search", index, "--text", "axolotl", "-k", 96, "--json").stdout)
+    assert {match["distance"] for match in answer["matches"]} == {12}  # half of the bits, whatever the image
+    said = dmuh("search", index, "--text", "axolotl", "--at-least", 0.5).stdout
+    assert "nothing close enough: the best answer shares a label with a probability of 0." in said
+    assert ".png" not in said
+
+
 def test_a_sheet_begins_with_the_text(index, tmp_path):
     long = "a red circle " * 30
     dmuh("search", index, "--text", TEXTS[0], "--text", long, "-k", 2, "--sheet", tmp_path / "sheet.png")

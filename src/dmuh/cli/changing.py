@@ -20,24 +20,30 @@ if TYPE_CHECKING:
 def bring_up_to_date(folder: Path, workers: int | None, as_json: bool) -> None:
     """Take up what was added to, changed in and removed from the images of an index."""
     from dmuh.collection import Collection
+    from dmuh.encoder.captions import keep_captions
     from dmuh.encoder.syncing import sources_to_follow, sync_index
 
     collection = Collection(folder)
     sources = sources_to_follow(collection)
     data = [load_by([Path(image) for image in source.images], source.options) for source in sources]
     reading = reading_by(sources[0].options.get("on_bad_image"), workers)
-    _say(collection, sync_index(collection, _model(collection), data, reading), reading, as_json)
+    hasher = _model(collection)
+    synced = sync_index(collection, hasher, data, reading)
+    keep_captions(collection, hasher)
+    _say(collection, synced, reading, as_json)
 
 
 def add_images(folder: Path, images: list[Path], dataset: DatasetOptions, workers: int | None, as_json: bool) -> None:
     """Encode images and add them to an index."""
     from dmuh.collection import Collection, Source
+    from dmuh.encoder.captions import keep_captions
     from dmuh.encoder.syncing import add_to_index
 
     collection = Collection(folder)
     hasher = _model(collection)
     data, reading = load(images, dataset), reading_by(dataset.on_bad_image, workers)
     added = add_to_index(collection, hasher, data, Source.of(images, dataset.given()), reading)
+    keep_captions(collection, hasher)
     _say(collection, added, reading, as_json)
 
 

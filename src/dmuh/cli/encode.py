@@ -104,6 +104,7 @@ def encode_to(
 
     with needs_torch("encoding images"):
         from dmuh.encoder import Hasher
+        from dmuh.encoder.captions import keep_captions
 
     refuse_to_replace(Collection(out), replace)
     data = load(images, source)
@@ -117,6 +118,7 @@ def encode_to(
     if len(reading.bad):
         warn(reading.bad.summary())
     Collection(out).write(codes, data, run, hasher.digest, source=Source.of(images, source.given()), files=stamps)
+    keep_captions(Collection(out), hasher)
     return codes
 
 

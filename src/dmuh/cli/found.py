@@ -33,25 +33,32 @@ def results_of(
                 else less_certain_than(float(unsure[row]), percentiles)
             ),
             "best_match": None if (best := answers[row].best) is None else round(best, 4),
-            "matches": [_match(answer, items[answer.id]) for answer in answers[row].found],
+            "matches": [
+                {**match_of(answer), "identical": answer.identical, **vars(items[answer.id])}
+                for answer in answers[row].found
+            ],
         }
         for row, name in enumerate(queries.names)
     ]
 
 
-def _match(answer: "Answer", item: "Item") -> dict[str, Any]:
-    """Return one match: its distances, what they mean, and what is known of the image."""
+def match_of(answer: "Answer") -> dict[str, Any]:
+    """Return how far an answer is, and what that means."""
     from dmuh.encoder.matching import likely
 
-    distance = answer.distance if isinstance(answer.distance, int) else round(answer.distance, 4)
     return {
-        "distance": distance,
+        "distance": answer.distance if isinstance(answer.distance, int) else round(answer.distance, 4),
         "hamming": answer.hamming,
         "match": None if answer.match is None else round(answer.match, 4),
         "likely": None if answer.match is None else likely(answer.match),
-        "identical": answer.identical,
-        **vars(item),
     }
+
+
+def nothing_said(what: str, best: float | None, at_least: float | None) -> str:
+    """Return what is said where nothing was found, or nothing that is likely enough."""
+    if at_least is None or best is None:
+        return f"no {what} is near"
+    return f"nothing close enough: the best answer shares a label with a probability of {best:.2f}"
 
 
 def say_results(results: list[dict[str, Any]], at_least: float | None) -> None:
@@ -66,22 +73,19 @@ def say_results(results: list[dict[str, Any]], at_least: float | None) -> None:
         rows = [
             {
                 "distance": distance_text(match["distance"]),
-                "match": _words(match),
+                "match": words_of(match),
                 "labels": ";".join(match["labels"]),
                 "image": match["path"],
             }
             for match in result["matches"]
         ]
-        empty = "no image is near"
-        if at_least is not None and result["best_match"] is not None:
-            best = f"{result['best_match']:.2f}"
-            empty = f"nothing close enough: the best answer shares a label with a probability of {best}"
+        empty = nothing_said("image", result["best_match"], at_least)
         say_table(f"{result['query']}{f' ({note})' if note else ''}", rows, empty=empty)
 
 
-def _words(match: dict[str, Any]) -> str:
+def words_of(match: dict[str, Any]) -> str:
     """Return what a match is called: the same image, or how likely it shares a label with the query, if it is known."""
-    return "same image" if match["identical"] else match["likely"] or ""
+    return "same image" if match.get("identical") else match["likely"] or ""
 
 
 def _caption(distance: str, words: str) -> str:
@@ -102,7 +106,7 @@ def draw_sheet(results: list[dict[str, Any]], file: Path, *, of_texts: bool = Fa
             if of_texts
             else Tile(result["query"], "query", displayed(Path(result["query"]).name)),
             *(
-                Tile(m["path"], _caption(distance_text(m["distance"]), _words(m)), displayed(";".join(m["labels"])))
+                Tile(m["path"], _caption(distance_text(m["distance"]), words_of(m)), displayed(";".join(m["labels"])))
                 for m in result["matches"]
             ),
         ]

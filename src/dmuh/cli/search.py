@@ -11,7 +11,7 @@ import typer
 from dmuh.cli.console import say, say_json, warn
 from dmuh.cli.encode import reading_by
 from dmuh.cli.milvus import open_milvus
-from dmuh.cli.options import Engine, Json, OnBadImage
+from dmuh.cli.options import Engine, Json, OnBadImage, flag
 from dmuh.cli.stopping import stoppable
 from dmuh.errors import ConfigError, DataError, RunError, needs_torch
 
@@ -42,6 +42,10 @@ def search(
             "--text", metavar="TEXT", help="Instead: what the images show, where the model has texts; may be repeated."
         ),
     ] = None,
+    captions: Annotated[
+        bool,
+        flag("--captions", help="Answer with the nearest sentences about images of the index, made with --texts."),
+    ] = False,
     k: Annotated[int, typer.Option("-k", min=1, metavar="N", help="How many of the nearest images.")] = 10,
     radius: Annotated[
         float | None,
@@ -83,17 +87,21 @@ def search(
     Or by words, with a model that was trained with texts: dmuh search photos.index --text "two dogs on a beach"
     """
     from dmuh.cli.answers import Asked, Stored, find
+    from dmuh.cli.captions import in_words, say_captions
     from dmuh.cli.found import draw_sheet, results_of, say_results
     from dmuh.cli.queries import of_codes, of_ids, of_images, of_texts
     from dmuh.collection import Collection
     from dmuh.collection.folder import model_of, percentiles_of
     from dmuh.collection.items import read_items
+    from dmuh.encoder.captions import read_captions
     from dmuh.shards import Shards
 
     if sum(map(bool, (images, ids, hexes, texts))) != 1:
         raise ConfigError("give query images, or ids of images by --id, or codes by --code, or sentences by --text")
 
     asked = Asked(k, radius, cast("Ranking | None", ranking), at_least)
+    if captions and (texts or engine or sheet):
+        raise ConfigError("--captions answers images in words: leave out --text, --index and --sheet")
     if sheet and sheet.suffix.lower() != ".png":
         raise ConfigError(f"--sheet must be a .png file, got {sheet}")
     whole, shards = Collection(index_folder), Shards(index_folder)
@@ -118,6 +126,13 @@ def search(
             queries = of_codes(hexes, hasher.n_bits) if hexes else of_images(hasher, images or [], reading)
         if len(reading.bad):
             warn(reading.bad.summary())
+        if captions:
+            assert catalogue is not None, "no engine was given"
+            said = read_captions(whole, catalogue, hasher)
+            asked.check(said.by)
+            results = in_words(queries, said, asked)
+            say_json(results) if as_json else say_captions(results, at_least)
+            return
         calibration = queries.calibration or hasher.calibration
         asked.check(calibration)
         more = replace(asked, k=k + bool(ids))  # an image of the index finds itself too, which is left out

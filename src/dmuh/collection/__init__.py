@@ -3,6 +3,7 @@
     catalogue.sqlite    of each image id, path, labels, metadata, uncertainty, code, levels and contents; of all of them
                         the model, where the images came from, and what changed since the index file was written
     index.safetensors   the codes as a search needs them, memory-mapped, once `dmuh index` made it
+    texts.safetensors   the codes of the sentences about its images, where there are (`dmuh.encoder.captions`)
     .lock               held by the process that writes or serves
     added/              the files of images that came through a service, and what else a service keeps
 

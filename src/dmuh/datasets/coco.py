@@ -51,7 +51,8 @@ def load_coco(root: Path, on_bad_image: OnBadImage = "fail", *, captions: bool =
     unlabelled = sum(not image_names for image_names in names)
     notes.append(f"{len(paths) - unlabelled:,} of {len(paths):,} images have a label")
     classes = tuple(categories[number] for number in sorted(categories))
-    return Dataset("coco", paths, multi_hot(names, classes), classes, notes=tuple(notes), texts=texts)
+    metadata = {} if texts is None else {"captions": ["\n".join(own) for own in texts]}
+    return Dataset("coco", paths, multi_hot(names, classes), classes, metadata, tuple(notes), texts=texts)
 
 
 def _captions(root: Path, part: str, images: Iterable[int]) -> list[tuple[str, ...]]:

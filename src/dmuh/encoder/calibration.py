@@ -88,14 +88,19 @@ class Calibration:
         sure: int = DEFAULT_SURE,
         *,
         contents: bool = True,
+        unknown: NDArray[np.bool_] | None = None,
     ) -> Codes:
         """Return the codes of what the network gave for n images, with `sure` bits of sureness per bit.
 
         contents  whether they carry what identical images are found by; a text is identical to none
+        unknown   (n,): those of which the network was told nothing, whose bits are tosses of a coin
         """
         outputs = results["outputs"] if self.recoding is None else self.recoding.outputs(results["outputs"])
         digested, results = results["outputs"], {**results, "outputs": outputs}
-        codes = Codes.from_outputs(outputs, self.uncertainty(results), ids)
+        uncertainty = self.uncertainty(results)
+        if unknown is not None:
+            uncertainty = np.where(unknown[:, None], np.float32(0.5), uncertainty)
+        codes = Codes.from_outputs(outputs, uncertainty, ids)
         codes = codes.with_contents(digested) if contents else codes
         codes = codes.with_image_uncertainty(self.image_uncertainty(results))
         if sure not in SURE:

@@ -55,9 +55,13 @@ class TextHasher:
         return self._about["texts"]["encoder"] is not None
 
     def encode(self, texts: Sequence[str] | NDArray[np.float32], ids: Any = None, sure: int = DEFAULT_SURE) -> Codes:
-        """Return the codes of sentences, or of their features (n, n_features) where the model takes these."""
+        """Return the codes of sentences, or of their features (n, n_features) where the model takes these.
+
+        A sentence without a word that its encoder knows has features of zeros: nothing is sure of it.
+        """
         features = self._features(texts)
-        return self.calibration.codes(self._network.run(features), ids, sure, contents=False)
+        unknown = (features == 0).all(axis=1)
+        return self.calibration.codes(self._network.run(features), ids, sure, contents=False, unknown=unknown)
 
     def _features(self, texts: Sequence[str] | NDArray[np.float32]) -> NDArray[np.float32]:
         if self.encoder is None:
