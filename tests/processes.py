@@ -1,6 +1,7 @@
 """Processes for tests that kill one or need several: real ones, forked by a server that has imported torch before.
 
-To start Python with torch and all of dmuh takes some five seconds of computing, most trainings of the tests take one.
+To start Python with torch and all of dmuh takes some three seconds of computing, most trainings of the tests take one;
+a service imports for more than a second, and answers a test in a tenth of that.
 """
 
 import multiprocessing
@@ -8,12 +9,15 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import dmuh.cli
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["dmuh.cli.train", "dmuh.trainer", "dmuh.trainer.evaluation"])
+_CONTEXT.set_forkserver_preload(
+    ["dmuh.cli.train", "dmuh.trainer", "dmuh.trainer.evaluation", "dmuh.server.api.app", "dmuh.server.images.decoders"]
+)
 
 
 class Started:
@@ -50,6 +54,38 @@ class Started:
         return self._process.exitcode, output, errors
 
 
+class Command:
+    """A dmuh command that goes on while its output is read; what it has is named as in subprocess.Popen."""
+
+    def __init__(self, *arguments: object) -> None:
+        opened, name = tempfile.mkstemp(prefix="dmuh-process-")
+        os.close(opened)
+        self._errors = Path(name)
+        read, write = os.pipe()
+        with Connection(write, readable=False) as output:
+            given = ([*map(str, arguments)], dict(os.environ), Path.cwd(), output, self._errors)
+            self._process = _CONTEXT.Process(target=_command, args=given)
+            self._process.start()
+        self.stdout = os.fdopen(read)
+        self.kill, self.terminate = self._process.kill, self._process.terminate
+
+    def poll(self) -> int | None:
+        """Return the exit code, None as long as it runs."""
+        return self._process.exitcode
+
+    def communicate(self, timeout: float = 60) -> tuple[str, str]:
+        """Wait until it ends, at most so long; return the output that was not read yet, and the errors."""
+        self._process.join(timeout)
+        if self._process.is_alive():
+            self._process.kill()
+            raise TimeoutError(f"it did not end: {self._errors.read_text()}")
+        with self.stdout:
+            said = self.stdout.read()
+        told = self._errors.read_text()
+        self._errors.unlink()
+        return said, told
+
+
 def start_command(*arguments: object, **variables: str) -> Started:
     """Start a dmuh command."""
     return Started(main, *map(str, arguments), **variables)
@@ -62,10 +98,23 @@ def main(*arguments: str) -> None:
 
 
 def _run(function: Callable[..., None], arguments: tuple, environment: dict, folder: Path, files: list[Path]) -> None:
+    with files[0].open("wb") as output:
+        _settle(environment, folder, output.fileno(), files[1])
+    function(*arguments)
+
+
+def _command(arguments: list[str], environment: dict, folder: Path, output: Connection, errors: Path) -> None:
+    with output:
+        _settle(environment, folder, output.fileno(), errors)
+    sys.stdout = os.fdopen(1, "w", closefd=False)  # that of the server remembers a file that it could go back in
+    main(*arguments)
+
+
+def _settle(environment: dict, folder: Path, output: int, errors: Path) -> None:
+    """Be in a place, with this output and a file for errors."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    for number, file in zip((1, 2), files, strict=True):
-        with file.open("wb") as opened:
-            os.dup2(opened.fileno(), number)
-    function(*arguments)
+    os.dup2(output, 1)
+    with errors.open("wb") as opened:
+        os.dup2(opened.fileno(), 2)

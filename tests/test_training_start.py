@@ -13,12 +13,13 @@ from dmuh.methods.table import MethodTable
 HEAVY = ("torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "pandas", "numba")
 
 
-def test_a_training_loads_neither_torchs_compiler_nor_scikit_learn(vectors, tmp_path):
-    settings = {"dataset": "features", "data": str(vectors), "epochs": 1, "bits": 8, "batch_size": 16}
+def test_a_training_and_its_export_load_neither_torchs_compiler_nor_scikit_learn(photos, tmp_path):
+    settings = {"dataset": "folder", "data": str(photos), "backbone": "smallconv", "image_size": 16, "epochs": 1}
     code = f"import sys, dmuh; run = dmuh.train(dmuh.configure({settings!r}), {str(tmp_path / 'run')!r})"
-    code += f"; print(run.finished, *[name for name in {HEAVY!r} if name in sys.modules])"
+    code += f"; codes = dmuh.Hasher.load(run.path).encode({str(photos)!r})"
+    code += f"; print(run.finished, len(codes), *[name for name in {HEAVY!r} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout.strip()) == (0, "True"), ran.stderr
+    assert (ran.returncode, ran.stdout.strip()) == (0, "True 20"), ran.stderr
 
 
 def test_a_method_is_imported_when_it_is_asked_for():

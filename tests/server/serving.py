@@ -22,6 +22,7 @@ from dmuh.server.limits import Limits
 from dmuh.server.metrics import ServiceMetrics
 from dmuh.server.milvus_mirror import MilvusMirror
 from dmuh.server.service import Service
+from processes import Command
 
 
 @contextmanager
@@ -91,11 +92,11 @@ def decoded(preprocess: Preprocess, contents: Sequence[bytes], most_pixels: int 
 
 
 class Server:
-    """A service as a process of its own."""
+    """A service as a process of its own, forked where it is not said to start afresh."""
 
-    def __init__(self, *arguments: object, by: str = "serve") -> None:
-        command = [sys.executable, "-m", "dmuh.cli", by, *map(str, arguments), "--port", "0"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def __init__(self, *arguments: object, by: str = "serve", afresh: bool = False) -> None:
+        words = [by, *map(str, arguments), "--port", "0"]
+        self.process = started_afresh(*words) if afresh else Command(*words)
         self.line = self.process.stdout.readline()
         assert " at http" in self.line, self.process.communicate()[1]
         self.address = self.line.split(" at ")[1].split()[0]
@@ -107,6 +108,12 @@ class Server:
         if self.process.poll() is None:
             self.process.terminate()
         self.process.communicate(timeout=120)  # it ends a compilation of kernels that it has begun
+
+
+def started_afresh(*words: str) -> subprocess.Popen:
+    """Start a dmuh command as a shell does."""
+    command = [sys.executable, "-m", "dmuh.cli", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def picture(kind: str = "PNG", size: tuple[int, int] = (28, 28), seed: int = 0) -> bytes:

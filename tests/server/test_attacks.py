@@ -23,7 +23,9 @@ def server(model, photos, tmp_path_factory) -> Iterator[Server]:
     (folder / "photos").mkdir()
     (folder / "photos" / "large.png").write_bytes(picture("PNG", (2000, 2000)))
     (folder / "photos" / "small.png").write_bytes(picture("PNG"))
-    with Server(model, "--images", folder / "photos", "--state", folder / "state", "--seconds", "3") as running:
+    with Server(
+        model, "--images", folder / "photos", "--state", folder / "state", "--seconds", "3", afresh=True
+    ) as running:
         yield running
 
 

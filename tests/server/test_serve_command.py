@@ -28,7 +28,7 @@ TOKEN = "a token of some length"
 def server(model, photos, tmp_path_factory):
     """A service over twenty images, which tests do not change."""
     state = tmp_path_factory.mktemp("running") / "state"
-    with Server(model, "--images", photos, "--state", state, "--seconds", "3") as running:
+    with Server(model, "--images", photos, "--state", state, "--seconds", "3", afresh=True) as running:
         yield running
 
 
@@ -198,7 +198,7 @@ def test_garbage_is_refused(server):
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_when_it_is_told_to(model, photos, tmp_path, number):
-    with Server(model, "--images", photos, "--state", tmp_path / "state") as server:
+    with Server(model, "--images", photos, "--state", tmp_path / "state", afresh=True) as server:
         with httpx2.Client(base_url=server.address) as client:
             client.get("/healthz")
             server.process.send_signal(number)

@@ -96,6 +96,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Take this tensor for the input of that name."""
         self._recorded[id(tensor)] = name
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: else torch imports its compiler, for a second, to tell it to leave this class alone."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
