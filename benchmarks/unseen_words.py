@@ -28,13 +28,14 @@ from dmuh.trainer.evaluation import evaluate_run
 SEEDS = (0, 1, 2)
 LEFT_OUT = 1 / 3
 AT_LEAST = 0.5
+SURE = 1
 
 
 def best_probability(hasher: Hasher, index: HammingIndex, texts: list[str]) -> np.ndarray:
     """Return what each text is told of its best answer."""
     codes = hasher.encode_texts(texts)
     nearest = index.search(codes, k=1, ranking="soft").distances[:, 0]
-    found = match_of(hasher.texts.calibration, "soft", nearest, index.sure)
+    found = match_of(hasher.texts.calibration, "soft", nearest, SURE)
     assert found is not None, "it was trained with labels"
     return found
 
@@ -57,7 +58,7 @@ def measured(data: Dataset, settings: dict[str, object], seed: int) -> dict[str,
         run: Run = train(configure(settings, {"seed": seed}), Path(folder) / "run", dataset=known, progress=False)
         found = evaluate_run(run, known)
         hasher = Hasher.load(run.path)
-        database: Codes = hasher.calibration.kept(found.database, 1)
+        database: Codes = hasher.calibration.kept(found.database, SURE)
         index = HammingIndex().add(database)
         asked = [known.texts[n][0] for n in found.query.ids.tolist()]
         other = [data.texts[n][0] for n in np.flatnonzero(is_unseen & ~is_seen).tolist()]

@@ -9,6 +9,7 @@ import dmuh
 from dmuh.config import Config
 from dmuh.datasets import Dataset
 from dmuh.encoder import Hasher, export_run
+from dmuh.encoder.known_texts import KnownTexts
 from dmuh.errors import ConfigError, DataError, InputError
 from dmuh.methods import METHODS, Objective, configure, methods_for
 from dmuh.network import TorchNetwork, load_text_networks
@@ -120,7 +121,8 @@ def test_a_hidden_layer_with_dropout_and_the_averaged_copy_of_both_networks(pair
     settings = {"hidden": 16, "dropout": 0.5, "encoder": "copy", "uncertainty": "copy", "epochs": 4}
     run = train(config_of("dmuh-x", **settings), tmp_path / "run", dataset=pairs, progress=False)
     arrays = run.load_model().arrays
-    assert {key.partition(".")[0] for key in arrays} == {"network", "momentum", "text_network", "text_momentum"}
+    assert {key.partition(".")[0] for key in arrays} == {
+        "network", "momentum", "text_network", "text_momentum", "text_known"}  # fmt: skip
     first, second = arrays["text_network.hash_layer.last.weight"], arrays["text_momentum.hash_layer.last.weight"]
     assert not np.array_equal(first, second)
     assert evaluate_run(run, pairs).texts["text_to_image"]["map"] > CHANCE
@@ -175,3 +177,30 @@ def test_what_is_no_text_is_refused(pairs, tmp_path_factory, texts, message):
     run = train(config_of("cca-itq"), tmp_path_factory.mktemp("refused") / "run", dataset=pairs, progress=False)
     with pytest.raises(InputError, match=message):
         Hasher.load(run.path).encode_texts(texts)
+
+
+def test_a_text_like_none_that_was_learned_is_sure_of_nothing(pairs, tmp_path):
+    """Of sentences about digits most are known; one about anything else has nothing close enough."""
+    run = train(config_of("dmuh-x"), tmp_path / "run", dataset=pairs, progress=False)
+    export_run(run.path, tmp_path / "export")
+    strange = "quarterly revenue of the company a"  # of which "a" alone is a word that training texts have
+    for hasher in (Hasher.load(run.path), Hasher.load(tmp_path / "export")):
+        codes = hasher.encode_texts(["a round zero", strange])
+        assert codes.uncertainty[0].min() < 0.5
+        assert (codes.uncertainty[1] == 0.5).all()
+
+
+def test_what_is_strange_is_what_few_held_out_texts_are():
+    rng = np.random.default_rng(0)
+    topics = rng.normal(size=(4, 12)).astype(np.float32)
+
+    def texts(n: int, about: np.ndarray) -> np.ndarray:
+        return about[rng.integers(0, len(about), n)] + 0.3 * rng.normal(size=(n, 12)).astype(np.float32)
+
+    known = KnownTexts.fit(texts(3000, topics), texts(400, topics))
+    assert len(known.vectors) == 2000
+    assert known.strange(texts(1000, topics)).mean() == pytest.approx(0.05, abs=0.03)
+    assert known.strange(texts(1000, rng.normal(size=(4, 12)).astype(np.float32))).mean() > 0.8
+    assert known.strange(np.zeros((1, 12), np.float32)).all()
+    some = texts(20, topics)
+    np.testing.assert_array_equal(known.likeness(some), [known.likeness(row[None])[0] for row in some])

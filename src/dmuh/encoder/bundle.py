@@ -3,7 +3,8 @@
 model.onnx      the network and its momentum copy, if it has one: pixels or feature vectors → outputs and uncertainty
 model.json      the card: method, bits, classes, how an image is prepared, what comes in and out, and the checksums
 text_head.onnx  of a model for images and texts: features of a text → outputs and uncertainty; beside it stands what
-                gives a text its features, under names of the text encoder's own
+                gives a text its features, under names of the text encoder's own, and known_texts.safetensors, which
+                tells texts that are like none the model learned from
 
 The card covers itself and all files, so that a folder that was cut short or altered is refused.
 """
@@ -14,13 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load
+
 from dmuh.documents import read_document, refuse_foreign, write_document
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import FormatError
 from dmuh.files import written_whole
 
 _KIND, _VERSION = "dmuh bundle", 1
-TEXT_NETWORK = "text_head.onnx"
+TEXT_NETWORK, KNOWN_TEXTS = "text_head.onnx", "known_texts.safetensors"
 _IMAGES = (
     "Turn the image upright by its EXIF tag, stretch it to `resize` × `resize` pixels (bilinear), take the centre of "
     "`size` × `size`: RGB, uint8, (1, size, size, 3). The network normalises it itself."
@@ -84,6 +89,14 @@ class Bundle:
         card = self._card()
         contents = {name: self._checked(name, card) for name in card["sha256"] if name != self.onnx_file.name}
         return OnnxNetwork(contents[TEXT_NETWORK])
+
+    def known_texts(self) -> NDArray[np.float32] | None:
+        """Return the vectors of training texts that the model keeps, if it does."""
+        card = self._card()
+        if KNOWN_TEXTS not in card["sha256"]:
+            return None
+        vectors: NDArray[np.float32] = load(self._checked(KNOWN_TEXTS, card))["vectors"]
+        return vectors
 
     def _card(self) -> dict[str, Any]:
         card = read_document(self._card_file, _KIND)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import save
 
-from dmuh.encoder.bundle import TEXT_NETWORK, Bundle
+from dmuh.encoder.bundle import KNOWN_TEXTS, TEXT_NETWORK, Bundle
 from dmuh.encoder.hasher import Hasher
+from dmuh.encoder.known_texts import KNOWN
 from dmuh.encoder.loading import onnx_of, text_onnx_of
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, InputError, needs_torch
@@ -65,7 +67,8 @@ def _text_files(run: Run, model: ArrayFile) -> dict[str, bytes]:
 
     card = model.metadata["texts"]["encoder"]
     encoder_files = {} if card is None else load_text_encoder(card).files()
-    return {TEXT_NETWORK: text_onnx_of(run, model), **encoder_files}
+    known = {KNOWN_TEXTS: save({"vectors": model.arrays[KNOWN]})} if KNOWN in model.arrays else {}
+    return {TEXT_NETWORK: text_onnx_of(run, model), **known, **encoder_files}
 
 
 def _compared(before: dict[str, NDArray[np.float32]], after: dict[str, NDArray[np.float32]]) -> Int8:

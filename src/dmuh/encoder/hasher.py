@@ -15,7 +15,7 @@ from dmuh.codes import Codes
 from dmuh.datasets import Dataset, load_images
 from dmuh.encoder.bundle import Bundle
 from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
-from dmuh.encoder.loading import on_gpu, onnx_of, text_onnx_of
+from dmuh.encoder.loading import on_gpu, onnx_of, text_hasher_of
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.encoder.text_hasher import TextHasher
 from dmuh.encoder.windows import Window, windows
@@ -78,11 +78,13 @@ class Hasher:
             if device not in ("auto", "cpu"):
                 raise ConfigError(f"{model} was exported for the CPU, got device {device!r}: load the run instead")
             network, about, digest = bundle.load()
-            texts = TextHasher(bundle.load_texts(), about, bundle.path) if "texts" in about else None
+            texts = (
+                TextHasher(bundle.load_texts(), about, bundle.path, bundle.known_texts()) if "texts" in about else None
+            )
         else:
             weights = run.load_model()
             about, digest = weights.metadata, weights.checksum
-            texts = TextHasher(OnnxNetwork(text_onnx_of(run, weights)), about, None) if "texts" in about else None
+            texts = text_hasher_of(run, weights) if "texts" in about else None
             network = on_gpu(weights, device)
             if network is None:
                 network = OnnxNetwork(onnx_of(run, weights))

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dmuh.encoder.known_texts import KNOWN
+from dmuh.encoder.onnx_network import OnnxNetwork
+from dmuh.encoder.text_hasher import TextHasher
 from dmuh.errors import MissingExtraError, needs_torch
 from dmuh.files import ArrayFile, write_text, written_whole
 from dmuh.machine import may_have_gpu
@@ -53,6 +56,12 @@ def text_onnx_of(run: Run, model: ArrayFile) -> bytes:
         return to_onnx(WholeNetwork(*load_text_networks(model)))
 
     return _kept(run, run.text_onnx_file, model, made)
+
+
+def text_hasher_of(run: Run, model: ArrayFile) -> TextHasher:
+    """Return the part of a cross-modal model that encodes texts, whose encoder is installed."""
+    known = model.arrays.get(KNOWN)
+    return TextHasher(OnnxNetwork(text_onnx_of(run, model)), model.metadata, None, known)
 
 
 def _kept(run: Run, file: Path, model: ArrayFile, made: Callable[[], bytes]) -> bytes:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dmuh.codes import Codes
 from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
 from dmuh.encoder.curve import Curve
+from dmuh.encoder.known_texts import KnownTexts
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import InputError
 
@@ -26,13 +27,22 @@ class TextHasher:
     network  from the features of a text to outputs and uncertainty
     about    the card of the model, which has `texts`
     folder   where an exported model keeps its text encoder; None for a run, whose encoder is installed
+    known    vectors of training texts (m, n_features), where the model keeps some
     """
 
-    def __init__(self, network: OnnxNetwork, about: Mapping[str, Any], folder: Path | None) -> None:
+    def __init__(
+        self,
+        network: OnnxNetwork,
+        about: Mapping[str, Any],
+        folder: Path | None,
+        known: NDArray[np.float32] | None = None,
+    ) -> None:
         self._network = network
         self._about = about
         self._folder = folder
         card = about["texts"]
+        least = card.get("least_likeness")
+        self.known = None if known is None or least is None else KnownTexts(known, float(least))
         self.calibration = Calibration.of_card({**card, "n_bits": about["n_bits"]})
         # what the distance from an image to texts means, by the name of the ranking
         self.match_of_images = {name: Curve.from_dict(curve) for name, curve in card.get("match_of_images", {}).items()}
@@ -57,10 +67,12 @@ class TextHasher:
     def encode(self, texts: Sequence[str] | NDArray[np.float32], ids: Any = None, sure: int = DEFAULT_SURE) -> Codes:
         """Return the codes of sentences, or of their features (n, n_features) where the model takes these.
 
-        A sentence without a word that its encoder knows has features of zeros: nothing is sure of it.
+        Nothing is sure of a sentence that is like none the model learned from, or has no word that its encoder knows.
         """
         features = self._features(texts)
         unknown = (features == 0).all(axis=1)
+        if self.known is not None:
+            unknown |= self.known.strange(features)
         return self.calibration.codes(self._network.run(features), ids, sure, contents=False, unknown=unknown)
 
     def _features(self, texts: Sequence[str] | NDArray[np.float32]) -> NDArray[np.float32]:

@@ -3,11 +3,14 @@
 from typing import Any
 
 from dmuh.encoder.calibration import SURE
+from dmuh.encoder.known_texts import KnownTexts
 from dmuh.network import UncertaintySource
 from dmuh.trainer.calibrating import Calibrated, calibrated, match_curves, near_by_angle, share_a_label
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.measuring import compute_outputs
 from dmuh.trainer.pairs import TextSide
+
+_FEWEST = 16  # texts that did not train
 
 
 def calibrate_texts(
@@ -39,3 +42,11 @@ def calibrate_texts(
         for query, database in ((text_codes, image_codes), (image_codes, text_codes))
     )
     return {"calibration": {**card, "match": to_images}, "match_of_images": to_texts}
+
+
+def known_texts(context: TrainingContext, texts: TextSide) -> KnownTexts | None:
+    """Return texts to tell strange ones by, where there are some that did not train to learn from what is strange."""
+    split = texts.rows.split(context.split)
+    if len(split.validation) < _FEWEST:
+        return None
+    return KnownTexts.fit(texts.rows.features[split.train], texts.rows.features[split.validation])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from dmuh.config import Config
 from dmuh.datasets import Dataset, load_dataset
+from dmuh.encoder.known_texts import KNOWN
 from dmuh.images import Reading
 from dmuh.methods import METHODS, Objective
 from dmuh.network import TEXTS, UNCERTAINTY_SOURCES, HashNetwork, MomentumCopy, Trained
@@ -26,7 +27,7 @@ from dmuh.trainer.leaving_out import without_wrong_labels
 from dmuh.trainer.loop import train_deep
 from dmuh.trainer.pairs import TextSide, train_pairs
 from dmuh.trainer.setup import check_texts, draw_split, fresh_network, model_card, training_inputs
-from dmuh.trainer.text_calibrating import calibrate_texts
+from dmuh.trainer.text_calibrating import calibrate_texts, known_texts
 
 if TYPE_CHECKING:
     from dmuh.methods import ShallowMethod
@@ -104,6 +105,10 @@ def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
                 text_source = of.after_training(Trained(texts.network, text_copy))
                 arrays |= model_arrays(texts.network, text_source, TEXTS)
                 card["texts"] = texts.card(text_source)
+                known = known_texts(context, texts)
+                if known is not None:
+                    arrays[KNOWN] = known.vectors
+                    card["texts"]["least_likeness"] = known.least
                 if images is not None and text_source is not None:
                     card["texts"] |= calibrate_texts(context, images, texts, text_source)
             context.run.save_model(arrays, card)
