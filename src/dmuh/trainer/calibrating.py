@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from dmuh.codes import Codes
 from dmuh.encoder.calibration import SURE, Calibration, Grades
 from dmuh.encoder.curve import Curve
+from dmuh.encoder.recoding import Recoding
 from dmuh.features import unit_vectors
 from dmuh.index.soft import pair_distances, shown
+from dmuh.methods import METHODS
 from dmuh.network import HashNetwork, UncertaintySource
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.inputs import Inputs
@@ -57,16 +59,21 @@ def calibrate_bits(
     )
     if not held_out:
         log.info("how sure bits are is measured on training images, which look surer than others: none are held out")
-    outputs, recoding = found.outputs, None
-    if context.settings.recode == "auto" and held_out and labels is not None:
-        recoding, before, after = find_recoding(outputs, similar)
-        log.info(
-            "codes by kind: MAP of validation images %.3f, by signs %.3f%s", after, before, "" if recoding else ": left"
-        )
-        outputs = outputs if recoding is None else recoding.outputs(outputs)
+    recoding = _recoding(context, found.outputs, similar) if held_out and labels is not None else None
+    outputs = found.outputs if recoding is None else recoding.outputs(found.outputs)
     fitted = calibrated(outputs, found.uncertainty, similar, has_labels=labels is not None)
-    fitted = replace(fitted, part="validation" if held_out else "training", recoding=recoding)
-    return Calibrated(fitted, found)
+    part = "validation" if held_out else "training"
+    return Calibrated(replace(fitted, part=part, recoding=recoding), found)
+
+
+def _recoding(context: TrainingContext, outputs: NDArray[np.float32], similar: Floats) -> Recoding | None:
+    """Return how codes are better placed than by signs, if the settings ask; texts, which have signs, are not asked."""
+    if context.settings.recode == "never" or METHODS[context.config.method].takes_texts:
+        return None
+    recoding, before, after = find_recoding(outputs, similar)
+    left = "" if recoding is not None else ": they stay the signs"
+    log.info("codes by kind: MAP of validation images %.3f, by signs %.3f%s", after, before, left)
+    return recoding
 
 
 def calibration_positions(context: TrainingContext) -> tuple[NDArray[np.int64], bool]:
