@@ -35,6 +35,7 @@ from dmuh.methods import METHODS, configure
 _SECTIONS = ("settings", "methods", "tuning", "table")
 _PLACE = ("data", "device", "workers")  # settings that say where a run is made, not what it is
 _LATER = {
+    "recode": "never",
     "text_encoder": "minilm",
     "wrong_labels": "keep",
     "texts": "",

@@ -41,7 +41,7 @@ class DCMH(Objective):
 
     takes_texts: ClassVar[bool] = True
     Options = DCMHOptions
-    title = "likelihood of image–text pairs, one code for both"
+    title = "likelihood of pairs of an image and a text, with one code for both"
     paper = "Jiang and Li, Deep Cross-Modal Hashing"
     year = 2017
     presets = {"paper": {"quantization": 1.0, "balance": 1.0, "similar_weight": 1.0, "optimizer": "sgd",

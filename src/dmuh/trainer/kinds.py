@@ -18,6 +18,7 @@ Ints = NDArray[np.int64]
 # it was looked at on queries of one run on CIFAR-10 too, where a larger one tells worse which bits flip under a shift.
 _KIND_WEIGHT = 0.25
 _POWERS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.125, 0.09)  # of the likelihood of a kind: those that are tried
+_LEAST_SLOPE = 1e-3  # of what images find over what is expected of them; the card keeps six digits
 _MOST = 200  # kinds, above which there are too few images of each to say how well it is found
 
 
@@ -72,8 +73,9 @@ def _prospects(
     best, power, scores = max(tried, key=lambda each: each[0])
     if not best > rank_correlation(-kinds.uncertainty(outputs[known], alone[known]).mean(axis=1), found):
         return None
-    slope = float(np.cov(scores, found)[0, 1] / np.var(scores, ddof=1))
-    if slope <= 0:
+    variance = float(np.var(scores, ddof=1))
+    slope = float(np.cov(scores, found)[0, 1]) / variance if variance > 0 else 0.0
+    if not slope >= _LEAST_SLOPE:
         return None
     return Prospects(power, precision, (float(found.mean() - slope * scores.mean()), slope))
 
