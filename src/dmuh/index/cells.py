@@ -21,6 +21,7 @@ from dmuh.index.grouping import in_key_order
 from dmuh.index.kernel_use import KERNELS
 
 FEWEST = 16_384  # distinct codes from which cells are worth looking for
+_CELLS = 0.35  # cells, by the root of the number of codes
 _MOST = 4096  # cells
 _PER_CELL = 64  # codes of the sample by which a centre is found
 _ROUNDS = 3  # of finding centres
@@ -98,7 +99,7 @@ def find_cells(words: NDArray[Any], sizes: Ints, n_bits: int, fewest: int | None
     None where cells do not pay: codes are fewer than `fewest`, or lie anywhere. Several threads may do it at once.
     """
     n_codes = words.shape[1]
-    wanted = min(_MOST, int(n_codes**0.5))
+    wanted = min(_MOST, max(1, int(_CELLS * n_codes**0.5)))
     if n_codes < (FEWEST if fewest is None else fewest) or not KERNELS.worth(
         words.dtype, n_codes * wanted * len(words), "cells"
     ):

@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmuh.index import plain
+from dmuh.index import cells, plain
 from dmuh.index.arranging import Later
 from dmuh.index.base import Ids
 from dmuh.index.bits import distances_to, read_only, word_type
-from dmuh.index.cells import FEWEST, Cells, find_cells
+from dmuh.index.cells import Cells, find_cells
 from dmuh.index.graded import Graded, arranged, moved
 from dmuh.index.grouping import group
 from dmuh.index.kernel_use import KERNELS
 from dmuh.workers import over_cores
 
 _SEARCHES = 4  # for each cell, by which putting codes into cells has paid
+_FEW_CODES = 256  # from which cells are looked for where there are many rows of levels
 _MOSTLY = 0.75  # share of distinct codes from which those with levels are not grouped
 
 Mask = NDArray[np.bool_]
@@ -63,7 +64,7 @@ class Segment:
             words, keys, levels = words[:, order], keys[order], levels[:, order]
         same = group(words)
         distinct, starts = words[:, same.first], same.starts if len(same) < len(keys) else _NO_STARTS
-        found = find_cells(distinct, np.diff(starts), n_bits)
+        found = find_cells(distinct, np.diff(starts), n_bits, _fewest(len(levels) > 0, len(keys)))
         if found is None and len(levels) and len(same) > _MOSTLY * len(keys):
             return cls(
                 np.ascontiguousarray(words),
@@ -74,14 +75,16 @@ class Segment:
                 Graded(_NO_STARTS, levels, _NO_STARTS, keys),
             )
         # in no cells common codes come first, where the nearest are likely
-        cells, order = found or (None, np.argsort(-np.diff(same.starts), kind="stable"))
+        in_which, order = found or (None, np.argsort(-np.diff(same.starts), kind="stable"))
         if len(levels):
             distinct, starts, keys, graded = arranged(
                 distinct, starts, keys[same.rows], levels[:, same.rows], n_bits, order
             )
-            return cls(np.ascontiguousarray(distinct), starts, keys, _ALL, n_bits, graded, cells)
+            return cls(np.ascontiguousarray(distinct), starts, keys, _ALL, n_bits, graded, in_which)
         starts, by_key = moved(starts, order)
-        return cls(np.ascontiguousarray(distinct[:, order]), starts, keys[same.rows[by_key]], _ALL, n_bits, None, cells)
+        return cls(
+            np.ascontiguousarray(distinct[:, order]), starts, keys[same.rows[by_key]], _ALL, n_bits, None, in_which
+        )
 
     def in_cells(self) -> "tuple[Segment, Ids] | None":
         """Return the segment with its codes in cells, none removed, and where each of its keys stands here.
@@ -108,7 +111,7 @@ class Segment:
     def note_searched(self, times: int) -> None:
         """Have the codes put into cells once they were searched as often as that costs."""
         n = self.words.shape[1]
-        if self.cells is None and n >= FEWEST:
+        if self.cells is None and n >= _fewest(self.graded is not None, len(self.keys)):
             self._later.ask(times, _SEARCHES * int(n**0.5), self.in_cells)
 
     def check(self, n_rows: int) -> None:
@@ -267,3 +270,8 @@ class Segment:
         """How many steps each code lacks, in its surest row, to the highest level of all bits."""
         assert self.graded is not None, "asked for codes with levels"
         return read_only(self.graded.unsure(self.words, self.n_bits))
+
+
+def _fewest(graded: bool, n_keys: int) -> int:
+    """Return from how many distinct codes on cells are looked for: few will do where there are many rows of levels."""
+    return cells.FEWEST if not graded or n_keys < cells.FEWEST else min(_FEW_CODES, cells.FEWEST)
