@@ -56,7 +56,7 @@ PYTEST := $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal
 test: $(READY)  ## the tests of what is computed, written and said, on all cores: 3 minutes on two
 	$(PYTEST) -m 'not slow and not long'
 
-test-all: warm $(VENV)/.compiled  ## all tests but the slow: also kills, browser, README, Milvus, every setting; 8 minutes on two cores
+test-all: warm $(VENV)/.compiled  ## all tests but the slow: also kills, browser, README, Milvus, every setting; 9 minutes on two cores
 	$(PYTEST)
 
 # Else every service that the tests start compiles the same kernels, and is ended meanwhile.
