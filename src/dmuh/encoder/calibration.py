@@ -130,6 +130,11 @@ class Calibration:
         }  # fmt: skip
 
     @classmethod
+    def of_texts(cls, about: Mapping[str, Any]) -> "Calibration":
+        """Return how sure the bits of texts are, from the card of a model for images and texts."""
+        return cls.of_card({**about["texts"], "n_bits": about["n_bits"]})
+
+    @classmethod
     def of_card(cls, about: Mapping[str, Any]) -> "Calibration":
         """Return the calibration in the card of a model, or what is assumed where the card has none."""
         values = about.get("calibration")

@@ -43,7 +43,7 @@ class TextHasher:
         card = about["texts"]
         least = card.get("least_likeness")
         self.known = None if known is None or least is None else KnownTexts(known, float(least))
-        self.calibration = Calibration.of_card({**card, "n_bits": about["n_bits"]})
+        self.calibration = Calibration.of_texts(about)
         # what the distance from an image to texts means, by the name of the ranking
         self.match_of_images = {name: Curve.from_dict(curve) for name, curve in card.get("match_of_images", {}).items()}
 

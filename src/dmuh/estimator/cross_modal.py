@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from dmuh.codes import Codes
 from dmuh.datasets import Dataset
 from dmuh.encoder.calibration import Calibration
-from dmuh.errors import ConfigError, InputError, unknown
-from dmuh.estimator.hashing import check_lengths, options_of, plain_values, refuse_unknown, signature_with
+from dmuh.errors import InputError
+from dmuh.estimator.hashing import check_lengths, options_of, refuse_unknown, settings_of, signature_with
 from dmuh.estimator.labels import LabelColumns
 from dmuh.methods import METHODS, configure, methods_for
 from dmuh.metrics import evaluate
@@ -24,7 +24,6 @@ from dmuh.trainer import train
 
 OF_BOTH = methods_for(texts=True)
 OPTIONS_OF_BOTH = list(dict.fromkeys(name for method in OF_BOTH for name in options_of(method)))
-_MEASURED_ONCE = 2**31  # epochs between two measurements of the training MAP, which nobody sees here
 
 
 class CrossModalHashing(BaseEstimator):  # type: ignore[misc]
@@ -63,7 +62,7 @@ class CrossModalHashing(BaseEstimator):  # type: ignore[misc]
         """
         images: Any = _matrix(X)
         texts = _matrix(Z)
-        config = configure(self._settings())
+        config = configure(settings_of(self, OF_BOTH, OPTIONS_OF_BOTH))
         if y is None and METHODS[self.method].needs_labels:
             raise InputError(f"{self.method} learns from labels: requires y to be passed, but the target y is None")
         columns = None if y is None else LabelColumns.of(y)
@@ -79,7 +78,7 @@ class CrossModalHashing(BaseEstimator):  # type: ignore[misc]
         about = model.metadata
         self.network_, self.text_network_ = (TorchNetwork(*load(model)) for load in (load_networks, load_text_networks))
         self.calibration_ = Calibration.of_card(about)
-        self.text_calibration_ = Calibration.of_card({**about["texts"], "n_bits": about["n_bits"]})
+        self.text_calibration_ = Calibration.of_texts(about)
         self.n_features_in_, self.n_text_features_in_ = images.shape[1], texts.shape[1]
         self.classes_ = None if columns is None else columns.classes
         self._columns, self._train_labels = columns, labels
@@ -144,18 +143,6 @@ class CrossModalHashing(BaseEstimator):  # type: ignore[misc]
             for query, database in ((self.codes_of_texts(Z), images), (self.codes(X), texts))
         ]
         return sum(maps) / 2
-
-    def _settings(self) -> dict[str, Any]:
-        """Return the settings of the run that `fit` makes, or raise if the method does not have one that was given."""
-        if self.method not in OF_BOTH:
-            raise ConfigError(unknown("method", str(self.method), OF_BOTH))
-        given = {name: getattr(self, name) for name in OPTIONS_OF_BOTH if getattr(self, name) is not None}
-        for name in given:
-            if name not in options_of(self.method):
-                owners = ", ".join(method for method in OF_BOTH if name in options_of(method))
-                raise ConfigError(f"{self.method} has no parameter {name}, which is for {owners}")
-        fixed = {"dataset": "features", "method": self.method, "validation": 0.0, "evaluate_every": _MEASURED_ONCE}
-        return plain_values(given | {"bits": self.n_bits, "seed": self.seed}) | fixed
 
 
 def _matrix(features: Any, width: int | None = None) -> NDArray[np.float32]:

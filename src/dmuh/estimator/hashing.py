@@ -92,7 +92,7 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         array(['cat', 'cow', 'dog'], dtype='<U3')
         """
         features = np.ascontiguousarray(validate_data(self, X, dtype=np.float32, ensure_min_samples=2))
-        config = configure(self._settings())
+        config = configure(settings_of(self, OF_IMAGES, OPTIONS))
         if y is None and METHODS[self.method].needs_labels:
             raise InputError(f"{self.method} learns from labels: requires y to be passed, but the target y is None")
         columns = None if y is None else LabelColumns.of(y)
@@ -176,19 +176,6 @@ class Hashing(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         features = validate_data(self, X, dtype=np.float32, reset=False)
         return self.network_.run(np.ascontiguousarray(features))
 
-    def _settings(self) -> dict[str, Any]:
-        """Return the settings of the run that `fit` makes, or raise if the method does not have one that was given."""
-        if not isinstance(self.method, str) or self.method not in OF_IMAGES:
-            raise ConfigError(unknown("method", str(self.method), OF_IMAGES))
-        given = {name: getattr(self, name) for name in OPTIONS if getattr(self, name) is not None}
-        for name in given:
-            if name not in options_of(self.method):
-                owners = ", ".join(method for method in OF_IMAGES if name in options_of(method))
-                raise ConfigError(f"{self.method} has no parameter {name}, which is for {owners}")
-        given |= {"bits": self.n_bits, "seed": self.seed}
-        fixed = {"dataset": "features", "method": self.method, "validation": 0.0, "evaluate_every": _MEASURED_ONCE}
-        return plain_values(given) | fixed
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         method = METHODS.get(self.method) if isinstance(self.method, str) else None
@@ -217,9 +204,22 @@ def refuse_unknown(names: dict[str, Any], options: Sequence[str] = ()) -> None:
             raise InputError(unknown("parameter", name, known))
 
 
-def plain_values(given: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with numbers of numpy as Python's."""
-    return {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
+def settings_of(estimator: Any, methods: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of the run that an estimator's `fit` makes, by one of these methods.
+
+    Another method, or an option that the method does not have, is refused.
+    """
+    method = estimator.method
+    if not isinstance(method, str) or method not in methods:
+        raise ConfigError(unknown("method", str(method), methods))
+    given = {name: getattr(estimator, name) for name in options if getattr(estimator, name) is not None}
+    for name in given:
+        if name not in options_of(method):
+            owners = ", ".join(other for other in methods if name in options_of(other))
+            raise ConfigError(f"{method} has no parameter {name}, which is for {owners}")
+    given |= {"bits": estimator.n_bits, "seed": estimator.seed}
+    plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
+    return plain | {"dataset": "features", "method": method, "validation": 0.0, "evaluate_every": _MEASURED_ONCE}
 
 
 def signature_with(estimator: type[Any], options: Sequence[str]) -> inspect.Signature:

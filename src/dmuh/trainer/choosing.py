@@ -23,7 +23,7 @@ from dmuh.methods import METHODS, Objective, configure
 from dmuh.methods.rules import head_weight_decay
 from dmuh.metrics import evaluate
 from dmuh.network import HashNetwork
-from dmuh.protocols import Split
+from dmuh.protocols import Positions, Split
 from dmuh.runs import Run
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.inputs import Inputs
@@ -133,22 +133,26 @@ def _score_of_pairs(context: TrainingContext, network: HashNetwork, inputs: Inpu
     train_pairs(context, network, inputs, texts)
     positions, outputs = pair_outputs(network, inputs, texts, context.split.validation)
     labels = context.data.labels[positions]
-    halves = np.arange(0, len(labels), 2), np.arange(1, len(labels), 2)
     maps = [
         both_ways(outputs[query], outputs[database], labels[query], labels[database])
-        for query, database in (halves, halves[::-1])
+        for query, database in _halves(len(labels))
     ]
     return float(np.mean(maps))
 
 
 def _map_among(codes: Codes, labels: Labels) -> float:
     """Return the MAP of images of which every other one searches the rest, and the rest these."""
-    halves = np.arange(0, len(codes), 2), np.arange(1, len(codes), 2)
     maps = [
         evaluate(codes[query], codes[database], labels[query], labels[database], ks=(), ranking="hamming").map
-        for query, database in (halves, halves[::-1])
+        for query, database in _halves(len(codes))
     ]
     return sum(maps) / 2
+
+
+def _halves(n: int) -> tuple[tuple[Positions, Positions], ...]:
+    """Return every other one of n as queries and the rest as database, and the other way round."""
+    even, odd = np.arange(0, n, 2), np.arange(1, n, 2)
+    return (even, odd), (odd, even)
 
 
 def _held_out(split: Split) -> Split:

@@ -5,7 +5,6 @@ By the pair itself, each query image and its first text look for one another amo
 texts: how often the right one is among the first 1, 5 and 10 is R@1, R@5 and R@10.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,11 +28,6 @@ TOP = 50  # where MAP@50 cuts the ranking
 _RECALLS = (1, 5, 10)
 
 
-def text_calibration(about: Mapping[str, Any]) -> Calibration:
-    """Return how sure the bits of texts are, from the card of a model."""
-    return Calibration.of_card({**about["texts"], "n_bits": about["n_bits"]})
-
-
 class TextCodes:
     """The codes of a data set's texts, by the texts' network of a run's model."""
 
@@ -41,7 +35,7 @@ class TextCodes:
         card = model.metadata["texts"]
         encoder = None if card["encoder"] is None else load_text_encoder(card["encoder"])
         self.rows: TextRows = text_rows(data, encoder, count)
-        self.calibration = text_calibration(model.metadata)
+        self.calibration = Calibration.of_texts(model.metadata)
         self._network, self._source = load_text_networks(model, choose_device(config.training.device))
 
     def __call__(self, rows: Positions, sure: int = DEFAULT_SURE) -> Codes:
