@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba.core.caching import IndexDataCacheFile
 
 import dmuh
 from dmuh.encoder import export_run
-from dmuh.index.compiled import NotKeptError, only_kept
+from dmuh.index.compiled import NotKeptError, _Files, only_kept
 
 SOURCE = Path(dmuh.__file__).parent
 ORDER = """
@@ -133,6 +134,51 @@ def test_where_only_kept_machine_code_is_asked_for_nothing_is_compiled(tmp_path)
         assert twice(4) == 8
         with pytest.raises(NotKeptError):
             twice(0.5)
+
+
+SEVERAL = """
+import sys
+from of_this_test import twice
+print([twice(number) for number in eval(sys.argv[1])])
+"""
+
+
+@pytest.mark.long
+def test_processes_that_compile_one_function_at_once_get_its_machine_code_for_their_types(tmp_path):
+    source = "from dmuh.index.compiled import compiled\n\n@compiled()\ndef twice(x):\n    return x + x\n"
+    (tmp_path / "of_this_test.py").write_text(source)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE.parent}", "PYTHONSAFEPATH": "1"}
+    kinds = ("[1]", "[0.5]", "[1j]", "[(1, 2)]")
+    expected = ("[2]", "[1.0]", "[2j]", "[(1, 2, 1, 2)]")
+    for _ in range(2):  # compiled by four processes at once, then found by four others
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-c", SEVERAL, kind], env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+            )
+            for kind in kinds
+        ]
+        assert tuple(process.communicate()[0].strip() for process in running) == expected
+    assert len(list(tmp_path.rglob("*.nbc"))) == len(kinds)
+
+
+def test_machine_code_of_an_older_source_is_neither_found_nor_left(tmp_path):
+    _Files(tmp_path, "f", "older").save("int", "old code")
+    newer = _Files(tmp_path, "f", "newer")
+    assert newer.load("int") is None
+    newer.save("float", "new code")
+    assert (newer.load("float"), newer.load("int")) == ("new code", None)
+    assert len(list(tmp_path.glob("*.nbc"))) == 1
+
+
+def test_machine_code_that_was_not_written_whole_is_not_found(tmp_path, monkeypatch):
+    _Files(tmp_path, "f", "source").save("int", "code for int")
+    cut_off = _Files(tmp_path, "f", "source")
+    monkeypatch.delattr(IndexDataCacheFile, "_save_index")  # the process ends before it gets there
+    with pytest.raises(AttributeError):
+        cut_off.save("float", "code for float")
+    monkeypatch.undo()
+    found = _Files(tmp_path, "f", "source")
+    assert (found.load("int"), found.load("float")) == ("code for int", None)
 
 
 def test_everything_is_compiled_that_way():

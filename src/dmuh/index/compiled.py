@@ -6,12 +6,15 @@ Importing this module imports numba, which takes half a second: modules of kerne
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit, types
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
+
+from dmuh.files import locked
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _only_kept: ContextVar[bool] = ContextVar("only_kept", default=False)
@@ -90,6 +93,13 @@ def lowest_one(typing_context: Any, number: Any) -> Any:
 class _Cache(FunctionCache):  # type: ignore[misc]
     """A cache that nothing depends on: what cannot be read is compiled anew, what cannot be written is not kept."""
 
+    _cache_file: Any
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        numbas = self._cache_file
+        self._cache_file = _Files(self.cache_path, numbas._index_name.removesuffix(".nbi"), numbas._source_stamp)
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for a signature, None if it is not there."""
         found = None
@@ -106,3 +116,26 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         """Keep the machine code for a signature, unless the disk is full or may not be written any more."""
         with suppress(OSError):
             super().save_overload(sig, data)
+
+
+class _Files(IndexDataCacheFile):  # type: ignore[misc]
+    """The files with one function's machine code: one for each signature, and an index of them.
+
+    numba itself gives them numbers, from 1 on, and writes the index first. Two processes that compile a function for
+    different types at once would both take the next number; one that reads the index before its file is written would
+    find there what an older source gave. Either would run the wrong machine code. Here a file is named by what it
+    holds, is written before the index tells of it, and only one process writes at a time.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep the machine code of a signature, and none of an older source."""
+        digest = sha256(self._dump((self._source_stamp, key))).digest()
+        name = self._data_name(int.from_bytes(digest[:8]))
+        folder = Path(self._cache_path)
+        with locked(folder / ".writing", lambda: None):
+            self._save_data(name, data)
+            known = self._load_index() | {key: name}
+            self._save_index(known)
+            for file in folder.glob(self._data_name_pattern.replace("{number:d}", "*")):
+                if file.name not in known.values():
+                    file.unlink(missing_ok=True)
