@@ -1,13 +1,13 @@
 """dmuh index --sync, --add and --remove: an index that is there is changed."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dmuh.cli.console import say, say_json, warn
 from dmuh.cli.encode import load, load_by, reading_by
-from dmuh.cli.options import DatasetOptions
-from dmuh.cli.search import load_model
+from dmuh.cli.options import DatasetOptions, OptionGroup, flag
 from dmuh.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
@@ -15,6 +15,49 @@ if TYPE_CHECKING:
     from dmuh.encoder import Hasher
     from dmuh.encoder.syncing import Synced
     from dmuh.images import Reading
+
+
+@dataclass(frozen=True)
+class ChangeOptions(OptionGroup):
+    """How an index that is there is changed."""
+
+    sync: Annotated[
+        bool,
+        flag("--sync", help="Instead: take up what was added, changed and removed since RUN, an index, was made."),
+    ] = False
+    add: Annotated[
+        bool, flag("--add", help="Instead: add IMAGES to RUN, an index, encoded by its model; --sync follows them too.")
+    ] = False
+    remove: Annotated[
+        bool, flag("--remove", help="Instead: remove IMAGES, files and folders, from RUN, an index; the files stay.")
+    ] = False
+
+    def given(self) -> dict[str, Any]:
+        """Return the flags that were given, by name."""
+        return {name: True for name, value in vars(self).items() if value}
+
+
+def change_index(
+    change: ChangeOptions,
+    folder: Path,
+    images: list[Path],
+    dataset: DatasetOptions,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Change the index in a folder in one of the ways."""
+    if len(change.given()) > 1:
+        raise ConfigError("give one of --sync, --add and --remove")
+    if change.sync and (images or dataset.given()):
+        raise ConfigError("an index remembers how it was made: give it and --sync, with --workers if need be")
+    if not change.sync and not images:
+        raise ConfigError(f"say which images: dmuh index {folder} IMAGES --{'add' if change.add else 'remove'}")
+    if change.sync:
+        bring_up_to_date(folder, workers, as_json)
+    elif change.add:
+        add_images(folder, images, dataset, workers, as_json)
+    else:
+        remove_images(folder, images, dataset, as_json)
 
 
 def bring_up_to_date(folder: Path, workers: int | None, as_json: bool) -> None:
@@ -71,6 +114,7 @@ def remove_images(folder: Path, images: list[Path], dataset: DatasetOptions, as_
 
 def _model(collection: "Collection") -> "Hasher":
     """Load the model of an index from where it was."""
+    from dmuh.cli.searched import load_model
     from dmuh.hashes import HashModel
 
     model, digest = collection.model()

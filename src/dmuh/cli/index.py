@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from dmuh.cli.changing import add_images, bring_up_to_date, remove_images
+from dmuh.cli.changing import ChangeOptions, change_index
 from dmuh.cli.console import say, say_json
 from dmuh.cli.encode import Replace, encode_to
 from dmuh.cli.handover import To, hand_over_to
 from dmuh.cli.hashes import HashOptions, index_table, is_table
 from dmuh.cli.milvus import fill_milvus
-from dmuh.cli.options import DatasetOptions, Engine, Json, Sure, Workers, flag, with_groups
+from dmuh.cli.options import DatasetOptions, Engine, Json, Sure, Workers, with_groups
 from dmuh.cli.stopping import stoppable
 from dmuh.errors import ConfigError
 
@@ -35,16 +35,7 @@ def index(
     sure: Sure = None,
     workers: Workers = None,
     replace: Replace = False,
-    sync: Annotated[
-        bool,
-        flag("--sync", help="Instead: take up what was added, changed and removed since RUN, an index, was made."),
-    ] = False,
-    add: Annotated[
-        bool, flag("--add", help="Instead: add IMAGES to RUN, an index, encoded by its model; --sync follows them too.")
-    ] = False,
-    remove: Annotated[
-        bool, flag("--remove", help="Instead: remove IMAGES, files and folders, from RUN, an index; the files stay.")
-    ] = False,
+    change: ChangeOptions = ChangeOptions(),  # noqa: B008
     engine: Engine = None,
     to: To = None,
     hashes: HashOptions = HashOptions(),  # noqa: B008
@@ -60,27 +51,15 @@ def index(
     dmuh index photos.index --sync
     """
     if to is not None:
-        given = images or sure is not None or sync or add or remove or engine or dataset.given() or hashes.given()
+        given = images or sure is not None or engine or any((*change.given(), *dataset.given(), *hashes.given()))
         if given:
             raise ConfigError("codes are handed over as they are: give them and --to, if need be --out and --replace")
         hand_over_to(source, to, out, replace, as_json)
         return
-    if sync + add + remove > 1:
-        raise ConfigError("give one of --sync, --add and --remove")
-    if (sync or add or remove) and (out or sure is not None or replace or engine or hashes.given()):
-        raise ConfigError("an index remembers how it was made: leave out --out, --sure, --replace and --index")
-    if sync:
-        if images or dataset.given():
-            raise ConfigError("an index remembers how it was made: give it and --sync, with --workers if need be")
-        bring_up_to_date(source, workers, as_json)
-        return
-    if add or remove:
-        if not images:
-            raise ConfigError(f"say which images: dmuh index {source} IMAGES --{'add' if add else 'remove'}")
-        if add:
-            add_images(source, images, dataset, workers, as_json)
-        else:
-            remove_images(source, images, dataset, as_json)
+    if change.given():
+        if out or sure is not None or replace or engine or hashes.given():
+            raise ConfigError("an index remembers how it was made: leave out --out, --sure, --replace and --index")
+        change_index(change, source, images or [], dataset, workers, as_json)
         return
     from dmuh.collection import Collection
     from dmuh.shards import Shards
