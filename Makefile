@@ -50,7 +50,7 @@ format: $(READY)  ## format the code
 	$(BIN)/ruff format .
 
 # A worker that has finished takes tests from another one. What a file's tests share may then be made twice, which
-# costs less than a core that waits. WORKERS=3 makes so many workers, instead of one per core.
+# costs less than a core that waits. WORKERS=2 makes so many workers, instead of two more than cores.
 PYTEST := $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal
 
 test: $(READY)  ## the tests of what is computed, written and said, on all cores: 3 minutes on two

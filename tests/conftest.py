@@ -1,4 +1,5 @@
 import importlib
+import os
 
 import pytest
 
@@ -9,6 +10,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load what tests use, which takes seconds, but not where this process hands the tests to workers."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         config.pluginmanager.register(importlib.import_module("shared_fixtures"))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many workers `-n auto` makes: two more than cores, as tests wait for services and browsers."""
+    return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)) + 2
 
 
 @pytest.hookimpl(tryfirst=True)
