@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from dmuh.errors import RequestError
+from dmuh.server.api.query_route import QueryRoute
 from dmuh.server.api.schemas import (
     UPLOAD,
     About,
@@ -56,7 +57,7 @@ _FULL = "The disk is full."
 
 def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
     """Return the routes that search."""
-    router = APIRouter(prefix="/api")
+    router = APIRouter(prefix="/api", route_class=QueryRoute)
 
     @router.get("/search", responses=responses(200, "The nearest images.", Answer, _404="There is no such image."))
     async def search(
