@@ -205,14 +205,14 @@ def test_what_is_not_kept_another_process_compiles(tmp_path, monkeypatch):
     monkeypatch.setenv("KEPT", str(tmp_path / "kept"))
     rehearsed.clear()
     use = KernelUse("test_kernel_use:new_rehearsals")
-    use.prepare()
+    use.prepare(then=lambda: rehearsed.append("then"))
     use._thread.join()
     assert (tmp_path / "kept").exists()
-    assert rehearsed == ["loaded"]
+    assert rehearsed == ["loaded", "then"]
 
 
 def test_a_process_that_ends_does_not_wait_for_the_other_kernels(use):
-    use.prepare()
+    use.prepare(then=lambda: rehearsed.append("then"))
     use._stopping.set()
     going_on.set()
     use._stop()

@@ -64,18 +64,18 @@ class KernelUse:
         """Return what compiles, or loads, all kernels, by a name that a user can read."""
         return _named(self._rehearsals)
 
-    def prepare(self) -> None:
-        """Load the kernels beside the work, once; numpy does the work until then.
+    def prepare(self, then: Callable[[], None] = lambda: None) -> None:
+        """Load the kernels beside the work, once; numpy does the work until then. `then` is called when they are there.
 
         A thread takes up the machine code that was kept. What was not, another process compiles first, so that nothing
         here waits for the interpreter's lock meanwhile.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._rehearse, name="dmuh-kernels", daemon=True)
+            self._thread = threading.Thread(target=self._rehearse, args=(then,), name="dmuh-kernels", daemon=True)
             self._thread.start()
             atexit.register(self._stop)
 
-    def _rehearse(self) -> None:
+    def _rehearse(self, then: Callable[[], None]) -> None:
         from dmuh.index.compiled import NotKeptError, only_kept  # which imports the compiler
 
         try:
@@ -84,6 +84,8 @@ class KernelUse:
         except NotKeptError:
             self._compile()
             self._load()
+        if not self._stopping.is_set():
+            then()
 
     def _compile(self) -> None:
         """Have another process compile all kernels and keep them; it ends with this one."""

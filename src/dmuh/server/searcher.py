@@ -18,6 +18,7 @@ from dmuh.index.base import Labelled, Searches
 from dmuh.index.kernel_use import KERNELS
 from dmuh.index.shuffle import shuffled, turns
 from dmuh.index.soft import Ranking, choose_ranking
+from dmuh.server.garbage import leave_to_stay
 from dmuh.server.json_answers import CodeWriter, match_json, rounded, shown_path
 from dmuh.server.stored_codes import StoredCodes
 
@@ -114,7 +115,7 @@ class Searcher:
         self._whole: Searchable = kept_index(catalogue, catalogue.index_file) if whole is None else whole
         self._by_label: OrderedDict[str, Searchable] = OrderedDict()
         self._fragments: OrderedDict[int, Known] = OrderedDict()  # a row never changes, and no id returns
-        KERNELS.prepare()  # numpy answers until they are compiled
+        KERNELS.prepare(then=leave_to_stay)  # numpy answers until they are compiled
 
     def __len__(self) -> int:
         return len(self._whole)

@@ -1,9 +1,9 @@
 """The socket that a service listens on, and the uvicorn server behind it."""
 
-import gc
 import logging
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -12,12 +12,14 @@ from typing import Any
 import uvicorn
 
 from dmuh.errors import ConfigError
+from dmuh.server.garbage import leave_to_stay
 from dmuh.server.http.connections import Connections
 from dmuh.server.http.guard import Guard
 from dmuh.server.http.protocol import HttpProtocol
 
 _BUFFER = 2**18  # bytes of the system's buffers per connection and direction; else megabytes per idle client
 _ACCEPTED = 16  # connections at a time: the event loop accepts one from each copy of the socket before other work
+_TURN = 0.0005  # seconds that a thread keeps the interpreter while another wants it; ten times that is usual
 _FILES = 4096  # that may be open; 1024 are usual
 
 
@@ -57,6 +59,7 @@ def run(app: Guard, opened: socket.socket, seconds: float, ready: Callable[[], N
     )  # fmt: skip
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else whoever sends garbage fills the log
     _allow_files()
+    sys.setswitchinterval(_TURN)  # else requests that arrive wait for the thread that searches, and it for them
     server = _Server(config, ready)
     with suppress(KeyboardInterrupt):
         server.run(sockets=[opened, *(opened.dup() for _ in range(_ACCEPTED - 1))])
@@ -79,6 +82,5 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        gc.collect()
-        gc.freeze()  # garbage collections would scan the catalogue's objects again and again, 100 ms each
+        leave_to_stay()
         self._ready()
