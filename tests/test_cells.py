@@ -65,6 +65,25 @@ def test_soft_search_in_cells_equals_the_definition(many_cells, case, tmp_path_f
         assert soft.answers(found) == soft.oracle(kept, queries, k, set(some.tolist()))
 
 
+@pytest.mark.parametrize("n_bits", [24, 48])
+@pytest.mark.parametrize("equal", [0, 40])
+def test_codes_with_levels_that_hardly_equal_each_other_stand_apart_in_cells(many_cells, n_bits, equal, tmp_path):
+    """Each with its one row: so a search in cells weighs no more than one through all, however the codes lie."""
+    rng = np.random.default_rng(n_bits + equal)
+    outputs = rng.standard_normal((300, n_bits))
+    outputs[:equal] = outputs[-1]
+    unsure = rng.random((300, n_bits), np.float32) / 2
+    codes, asked = soft.graded(outputs, unsure, 1, rng), Codes.from_outputs(outputs[200:203], unsure[:3])
+    HammingIndex().add(codes).save(tmp_path / "index")
+    for index in (HammingIndex().add(codes), HammingIndex.load(tmp_path / "index")):
+        assert in_cells(index) == [True]
+        assert index._segments[0].words.shape[1] == 300
+        assert len(index._segments[0].graded.rows) == 0
+        assert soft.answers(index.search(asked, 50)) == soft.oracle(codes, asked, 50)
+        found = index.search(asked, 50, ranking="hamming")
+        assert hamming.answers(found) == hamming.oracle(codes, asked, 50)
+
+
 @pytest.mark.parametrize("n_bits", [32, 48, 64, 128, 200])
 def test_codes_in_clusters_stand_in_cells_and_others_do_not(n_bits, tmp_path):
     """Clusters are found, and all is as in a scan, from a file and after changes too."""

@@ -20,6 +20,7 @@ from dmuh.index.bits import distances_to, read_only
 from dmuh.index.grouping import in_key_order
 from dmuh.index.kernel_use import KERNELS
 
+RUN = 64  # codes or cells that are compared together
 FEWEST = 16_384  # distinct codes from which cells are worth looking for
 _CELLS = 0.35  # cells, by the root of the number of codes
 _MOST = 4096  # cells

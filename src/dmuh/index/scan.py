@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmuh.index.cells import RUN
 from dmuh.index.compiled import compiled, lowest_one, popcount
 from dmuh.index.keeping import BLOCK, CHUNK, forget, n_ids, order, wider
 
-RUN = 64  # codes or cells that are compared together
 _FIRST = 2  # how much farther than the nearest centre the next ones are; then twice as far, and so on
 VISITED = np.int32(2**30)  # the distance of a centre whose cell is done with
 _ALL, ONE = np.uint64(2**64 - 1), np.uint64(1)

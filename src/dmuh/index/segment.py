@@ -34,8 +34,7 @@ class Segment:
     keys    int64 (n,) code after code, ascending within each
     living  bool (n,) which keys are not removed, or empty: none is
     n_bits  length of a code
-    graded  the levels of the codes, where they have any; in no cells, equal codes may stand apart then where hardly two
-            are equal
+    graded  the levels of the codes, where they have any; equal codes stand apart then where hardly two are equal
     cells   in which the codes stand, or None: in any order
     """
 
@@ -56,35 +55,33 @@ class Segment:
     def build(cls, words: NDArray[Any], keys: Ids, levels: NDArray[Any], n_bits: int) -> "Segment":
         """Make a segment of codes (w, n), their unique keys (n,) and their level rows (r · w, n).
 
-        Where there are levels, no cells, and hardly two codes are equal, equal ones are kept apart: one pass over both
-        is quicker than a pass over codes that then looks for the levels of most.
+        Where there are levels and hardly two codes are equal, equal ones are kept apart, each with its one row: a pass
+        over both is quicker than a pass over codes that then looks for the levels of most.
         """
         if not np.all(keys[1:] > keys[:-1]):
             order = np.argsort(keys)
             words, keys, levels = words[:, order], keys[order], levels[:, order]
         same = group(words)
         distinct, starts = words[:, same.first], same.starts if len(same) < len(keys) else _NO_STARTS
-        found = find_cells(distinct, np.diff(starts), n_bits, _fewest(len(levels) > 0, len(keys)))
-        if found is None and len(levels) and len(same) > _MOSTLY * len(keys):
-            return cls(
-                np.ascontiguousarray(words),
-                _NO_STARTS,
-                keys,
-                _ALL,
-                n_bits,
-                Graded(_NO_STARTS, levels, _NO_STARTS, keys),
-            )
+        graded, apart = len(levels) > 0, len(same) > _MOSTLY * len(keys)
+        found = find_cells(distinct, np.diff(starts), n_bits, _fewest(graded, len(keys)))
         # in no cells common codes come first, where the nearest are likely
         in_which, order = found or (None, np.argsort(-np.diff(same.starts), kind="stable"))
-        if len(levels):
-            distinct, starts, keys, graded = arranged(
+        if graded and not apart:
+            distinct, starts, keys, rows = arranged(
                 distinct, starts, keys[same.rows], levels[:, same.rows], n_bits, order
             )
-            return cls(np.ascontiguousarray(distinct), starts, keys, _ALL, n_bits, graded, in_which)
+            return cls(np.ascontiguousarray(distinct), starts, keys, _ALL, n_bits, rows, in_which)
         starts, by_key = moved(starts, order)
-        return cls(
-            np.ascontiguousarray(distinct[:, order]), starts, keys[same.rows[by_key]], _ALL, n_bits, None, in_which
-        )
+        members = same.rows[by_key]
+        keys = read_only(keys[members])
+        if not graded:
+            return cls(np.ascontiguousarray(distinct[:, order]), starts, keys, _ALL, n_bits, None, in_which)
+        words = np.ascontiguousarray(words[:, members])
+        if in_which is not None and len(starts):
+            in_which = Cells.of_rings(in_which.centres, starts[in_which.rings], words, n_bits)
+        rows = Graded(_NO_STARTS, levels[:, members], _NO_STARTS, keys)
+        return cls(words, _NO_STARTS, keys, _ALL, n_bits, rows, in_which)
 
     def in_cells(self) -> "tuple[Segment, Ids] | None":
         """Return the segment with its codes in cells, none removed, and where each of its keys stands here.

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmuh.index.cells import RUN
 from dmuh.index.compiled import compiled, popcount
-from dmuh.index.scan import ONE, RUN
+from dmuh.index.scan import ONE
 
 _STEP = 5  # between the thresholds that are tried
 _HEAVIEST = 63  # no weight is more
@@ -77,20 +78,26 @@ def tangent(steps: Array, middle: Any) -> tuple[Any, Any]:
 
 @compiled(inline="always")
 def next_light(
-    words: Array, unsure: Any, begin: int, end: int, queries: Array, i: int, masks: Array, worth: Array, b: int,
-    slope: Any, reach: Any, sums: Array,
+    words: Array, levels: Array, unsure: Any, begin: int, end: int, queries: Array, i: int, masks: Array, worth: Array,
+    b: int, slope: Any, reach: Any, sums: Array,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Return where the next 64 codes begin of which some may be within reach of query i, and which, as bits.
 
-    From the end on there are none. sums (64,) is overwritten. unsure (c,) is None, or what the slope is multiplied by.
+    From the end on there are none. sums (64,) is overwritten.
+
+    levels  (r, c) one row of levels of each code, without rows where they have none
+    unsure  None, or for codes with several rows what the slope is multiplied by (c,); levels are not looked at then
     """
     at, whole = np.uintp(begin), np.uintp(min(end, max(words.shape[1] - RUN + 1, 0)))
-    hits = np.uint64(0)
+    hits, n_words = np.uint64(0), words.shape[0]
     while at < whole and hits == 0:
-        for row in range(words.shape[0]):
-            _add(words, row, at, queries[i, row], masks, worth, b, sums)
+        for row in range(n_words):
+            _add(words, row, at, queries[i, row], masks, worth, b, row, sums)
         if unsure is not None:
             _add_levels(unsure, at, slope, sums)
+        else:
+            for row in range(levels.shape[0]):
+                _add(levels, row, at, queries[i, n_words + row], masks, worth, b, n_words + row, sums)
         hits = _within(sums, reach)
         at += np.uintp(RUN)
     run: Any = np.int64(at)
@@ -105,11 +112,13 @@ def next_light(
 
 
 @compiled(inline="always")
-def _add(words: Array, row: int, begin: Any, word: Any, masks: Array, worth: Array, b: int, sums: Array) -> None:
-    """Set the sums of 64 words of a row to the bounds of what they weigh, or add these."""
+def _add(
+    words: Array, row: int, begin: Any, word: Any, masks: Array, worth: Array, b: int, place: int, sums: Array
+) -> None:
+    """Add bounds of what 64 words of a row weigh, by the masks at a place, to the sums; those at the first set them."""
     r, at = np.uintp(row), np.uintp(begin)
-    light, heavy, low, high = masks[b, row, 0], masks[b, row, 1], worth[b, row, 0], worth[b, row, 1]
-    if row == 0:
+    light, heavy, low, high = masks[b, place, 0], masks[b, place, 1], worth[b, place, 0], worth[b, place, 1]
+    if place == 0:
         for j in range(np.uintp(RUN)):
             x = words[r, at + j] ^ word
             sums[j] = popcount(x & light) * low + popcount(x & heavy) * high
@@ -129,7 +138,12 @@ def _add_levels(unsure: Array, begin: Any, slope: Any, sums: Array) -> None:
 
 @compiled(inline="always")
 def _within(sums: Array, reach: Any) -> Any:
-    hits, most = np.uint64(0), np.uint64(reach)
+    """Return which of 64 sums are within reach, as bits; mostly none is, which is quicker to see."""
+    of_sums = sums.dtype.type  # what is as wide becomes vector instructions
+    hits, most, some, one, none = np.uint64(0), of_sums(reach), of_sums(0), of_sums(1), of_sums(0)
     for j in range(np.uintp(RUN)):
-        hits |= np.uint64(np.uint64(sums[j]) <= most) << np.uint64(j)
+        some |= one if sums[j] <= most else none
+    if some:
+        for j in range(np.uintp(RUN)):
+            hits |= np.uint64(sums[j] <= most) << np.uint64(j)
     return hits

@@ -2,11 +2,7 @@
 
 As in `scan`, a query looks into the nearest cell, into the next ones until it has k ids, and at last wherever something
 may be as near. Codes are bounded from below 64 at a time (see `soft_coarse`), and those that may matter are weighed.
-
-Codes with levels have rows of them, the surest first. A row lacks u steps to the highest level, over all of its bits.
-Where a bit agrees with the query, each costs what it weighs; where it differs, none does, but the code's weight has
-all of them in it. So a row of a code that differs in D bits costs at least the u - (L - 1)·D lightest steps more than
-its code, or the u lightest more than its code by the weights without the steps; and so do all rows after it.
+Where codes have several rows of levels each, these are looked at by code: see `soft_rows`.
 """
 
 from typing import Any
@@ -14,41 +10,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmuh.index.cells import RUN
 from dmuh.index.compiled import compiled, lowest_one, popcount
-from dmuh.index.keeping import BLOCK, CHUNK, make_room, n_ids, order
-from dmuh.index.scan import ONE, RUN, VISITED, want
-from dmuh.index.soft_coarse import choose_masks, next_light, tangent
-from dmuh.index.soft_scan import weigh_codes, weigh_levels, weigh_one
-from dmuh.index.soft_whole import PART, next_part
+from dmuh.index.keeping import BLOCK, CHUNK, make_room, order
+from dmuh.index.scan import ONE, VISITED, want
+from dmuh.index.soft_coarse import choose_masks, next_light
+from dmuh.index.soft_rows import PIECE, keep, scan_rows, sum_lightest, weighed_one
+from dmuh.index.soft_scan import weigh_codes
 
 _FIRST = 64  # how much farther than the nearest centre the next ones are; then twice as far, and so on
 _SMALL = 96  # codes of a cell up to which its rings are not looked at
-_PIECE = 256  # rows of levels that are weighed together
-_FEW = 6  # rows that are weighed one by one
 
 Array = NDArray[Any]
 
 
 @compiled()
 def nearest_soft(
-    words: Array, centres: Array, begins: Array, ends: Array, shortest: Array, longest: Array, graded: Any,
-    starts: Array, ids: Array, alive: Array, living: Array, queries: Array, masks: Array, weights: Array, lower: Array,
-    turns: Array, asked: Array, first: int, last: int, most: int, distances: Array, found: Array,
+    words: Array, centres: Array, begins: Array, ends: Array, shortest: Array, longest: Array, levels: Array,
+    graded: Any, starts: Array, ids: Array, alive: Array, living: Array, queries: Array, masks: Array, weights: Array,
+    lower: Array, turns: Array, asked: Array, first: int, last: int, most: int, distances: Array, found: Array,
 ) -> None:  # fmt: skip
     """Find the k nearest ids of the queries asked[first…last] by weighted distance, equal ones by turned id.
 
     words       (w, c) codes in cells (see `Cells`): centres (w, m), begins and ends int64 (m, n_bits + 1), shortest and
                 longest int32 (m,)
-    graded      None for codes without levels, else rows and levels as `Graded` has them, and `unsure` (c,); starts,
-                ids, alive and living are those of rows then
+    levels      (r, n) the level rows, code after code; without rows for codes without levels
+    graded      None where each code has one row at most, else what `scan_rows` takes
+    starts      of the rows, as ids, alive and living are
     queries     (q, rows), masks (q, rows, DIGITS), weights uint8 (q, 1 + levels above the first, n_bits)
-    lower       uint8 (q, 1, n_bits) the first of these weights without the steps of levels that are in them
+    lower       the weights by which codes are bounded: all of them, or with `graded` uint8 (q, 1, n_bits), the first
+                ones without the steps of levels that are in them
     most        the largest distance that there is
     The others are those of `scan.nearest`.
     """
     k, m, n_words, n_bits = found.shape[1], centres.shape[1], words.shape[0], begins.shape[1] - 1
-    n_runs, width = -(-m // RUN), min(BLOCK, last - first)
-    entries = np.empty((width, 2 * k + 2 * CHUNK), np.int64)  # codes that are kept
+    n_runs, width, n_steps = -(-m // RUN), min(BLOCK, last - first), (weights.shape[1] - 1) * n_bits
+    entries = np.empty((width, 2 * k + 2 * CHUNK), np.int64)  # rows that are kept
     away = np.empty((width, 2 * k + 2 * CHUNK), np.int32)
     n_near = np.zeros(width, np.int64)
     counts = np.zeros((width, most + 2), np.int64)
@@ -60,9 +57,9 @@ def nearest_soft(
     coarse = np.zeros((width, queries.shape[1], 2), words.dtype)
     worth = np.zeros((width, queries.shape[1], 2), words.dtype)
     light = np.zeros((width, n_bits), np.int64)  # bits by their weight, the lightest first
-    steps = np.zeros((width, (weights.shape[1] - 1) * n_bits + 1), np.int64)  # of the lightest steps of levels
+    steps = np.zeros((width, n_steps + 1), np.int64)  # sums of the lightest steps of levels
     sums = np.zeros(RUN, words.dtype)
-    weighed = np.empty(_PIECE, np.int32)
+    weighed = np.empty(PIECE, np.int32)
     for block in range(first, last, BLOCK):
         size = min(BLOCK, last - block)
         n_near[:], limit[:], nearer[:], counts[:size] = 0, most, 0, 0
@@ -71,7 +68,7 @@ def nearest_soft(
             choose_masks(lower, i, n_words, coarse, worth, b)
             _measure(centres, queries[i], masks[i], weights[i, 0], shortest, longest, light[b], far[b], least[b])
             if graded is not None:
-                _sum_lightest(weights, i, steps, b)
+                sum_lightest(weights, i, steps, b)
         step, unsettled = 0, size
         while True:  # until all queries have k ids, and once more for all that may matter
             final = unsettled == 0
@@ -82,9 +79,9 @@ def nearest_soft(
                     upto = np.int64(far[b, :m].min()) + step if lacking else np.int64(-1)
                 want(far, least, b, upto, limit[b], wanted)
             _visit(
-                words, centres, begins, ends, graded, starts, ids, alive, living, queries, masks, weights, turns, asked,
-                block, size, k, entries, away, n_near, counts, limit, nearer, far, wanted, coarse, worth, light, steps,
-                sums, weighed,
+                words, centres, begins, ends, levels, graded, starts, ids, alive, living, queries, masks, weights,
+                turns, asked, block, size, k, entries, away, n_near, counts, limit, nearer, far, wanted, coarse, worth,
+                light, steps, sums, weighed,
             )  # fmt: skip
             if final:
                 break
@@ -131,26 +128,13 @@ def _measure(
         least[cell] = max(far[cell] - heaviest[longest[cell]], lightest[apart])
 
 
-@compiled()
-def _sum_lightest(weights: Array, i: int, steps: Array, b: int) -> None:
-    """Set steps[b] (n + 1,) to the sums of the lightest 0 … n of all weights[i] but those of the first group."""
-    n_such = np.zeros(64, np.int64)
-    for group in range(1, weights.shape[1]):
-        for bit in range(weights.shape[2]):
-            n_such[weights[i, group, bit]] += 1
-    at = 0
-    for weight in range(64):
-        for _ in range(n_such[weight]):
-            steps[b, at + 1] = steps[b, at] + weight
-            at += 1
-
-
 @compiled(allocates=False)
 def _visit(
-    words: Array, centres: Array, begins: Array, ends: Array, graded: Any, starts: Array, ids: Array, alive: Array,
-    living: Array, queries: Array, masks: Array, weights: Array, turns: Array, asked: Array, block: int, size: int,
-    k: int, entries: Array, away: Array, n_near: Array, counts: Array, limit: Array, nearer: Array, far: Array,
-    wanted: Array, coarse: Array, worth: Array, light: Array, steps: Array, sums: Array, weighed: Array,
+    words: Array, centres: Array, begins: Array, ends: Array, levels: Array, graded: Any, starts: Array, ids: Array,
+    alive: Array, living: Array, queries: Array, masks: Array, weights: Array, turns: Array, asked: Array, block: int,
+    size: int, k: int, entries: Array, away: Array, n_near: Array, counts: Array, limit: Array, nearer: Array,
+    far: Array, wanted: Array, coarse: Array, worth: Array, light: Array, steps: Array, sums: Array,
+    weighed: Array,
 ) -> None:  # fmt: skip
     """Look into the cells that the queries of a block want, chunk by chunk."""
     for run in range(wanted.shape[1]):
@@ -162,13 +146,14 @@ def _visit(
             of_any &= of_any - ONE
             cell: Any = np.int64(run * RUN) + np.int64(bit)
             whole, stop = begins[cell, 0], ends[cell, ends.shape[1] - 1]
+            ringed = stop - whole > _SMALL and centres.shape[1] > 1
             for chunk in range(whole, stop, CHUNK):
                 for b in range(size):
                     if not wanted[b, run] >> bit & ONE:
                         continue
                     i = asked[block + b]
                     begin, end = whole, stop
-                    if stop - whole > _SMALL:
+                    if ringed:
                         begin, end = _matters(
                             centres, cell, begins, ends, queries, i, weights, light, b, far[b, cell], limit[b]
                         )
@@ -176,9 +161,9 @@ def _visit(
                     if begin >= end:
                         continue
                     if graded is not None:
-                        _scan_rows(
-                            words, graded, starts, ids, alive, living, begin, end, queries, masks, turns, i, k, entries,
-                            away, b, n_near, counts, limit, nearer, coarse, worth, steps, sums, weighed,
+                        scan_rows(
+                            words, levels, graded, starts, ids, alive, living, begin, end, queries, masks, turns,
+                            i, k, entries, away, b, n_near, counts, limit, nearer, coarse, worth, steps, sums, weighed,
                         )  # fmt: skip
                         continue
                     if n_near[b] + CHUNK > entries.shape[1]:
@@ -186,8 +171,8 @@ def _visit(
                             starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turns[i]
                         )
                     _scan(
-                        words, starts, alive, begin, end, queries, masks, i, k, entries, away, b, n_near, counts, limit,
-                        nearer, coarse, worth, sums,
+                        words, levels, starts, alive, begin, end, queries, masks, i, k, entries, away, b, n_near,
+                        counts, limit, nearer, coarse, worth, sums,
                     )  # fmt: skip
             for b in range(size):
                 if wanted[b, run] >> bit & ONE:
@@ -229,127 +214,19 @@ def _matters(
 
 @compiled(inline="always")
 def _scan(
-    words: Array, starts: Array, alive: Array, begin: int, end: int, queries: Array, masks: Array, i: int, k: int,
-    entries: Array, away: Array, b: int, n_near: Array, counts: Array, limit: Array, nearer: Array, coarse: Array,
-    worth: Array, sums: Array,
+    words: Array, levels: Array, starts: Array, alive: Array, begin: int, end: int, queries: Array, masks: Array,
+    i: int, k: int, entries: Array, away: Array, b: int, n_near: Array, counts: Array, limit: Array, nearer: Array,
+    coarse: Array, worth: Array, sums: Array,
 ) -> None:  # fmt: skip
-    """Keep the codes begin…end that are within the limit of query i, lowering it."""
+    """Keep the codes begin…end that are within the limit of query i, with their rows of levels, lowering it."""
     run = begin
     while run < end:
-        run, hits = next_light(words, None, run, end, queries, i, coarse, worth, b, 0, limit[b], sums)
+        run, hits = next_light(words, levels, None, run, end, queries, i, coarse, worth, b, 0, limit[b], sums)
         while hits:
             j = run + np.int64(lowest_one(hits))
             hits &= hits - ONE
-            d = _weighed(words, j, queries, masks, i)
+            d = weighed_one(words, j, 0, queries, masks, i)
+            d += weighed_one(levels, j, words.shape[0], queries, masks, i)
             if d <= limit[b]:
-                _keep(j, d, starts, alive, k, entries, away, b, n_near, counts, limit, nearer)
+                keep(j, d, starts, alive, k, entries, away, b, n_near, counts, limit, nearer)
         run += RUN
-
-
-@compiled(inline="always")
-def _weighed(words: Array, j: int, queries: Array, masks: Array, i: int) -> Any:
-    """Return the weighted distance of the words of code j."""
-    total = np.int64(0)
-    for w in range(words.shape[0]):
-        x = words[w, j] ^ queries[i, w]
-        for digit in range(masks.shape[2]):
-            total += np.int64(popcount(x & masks[i, w, digit])) << digit
-    return total
-
-
-@compiled(inline="always")
-def _keep(
-    j: int, d: Any, starts: Array, alive: Array, k: int, entries: Array, away: Array, b: int, n_near: Array,
-    counts: Array, limit: Array, nearer: Array,
-) -> None:  # fmt: skip
-    """Keep a code at a distance within the limit, and lower the limit."""
-    n = n_ids(starts, alive, j)
-    if n > 0:
-        entries[b, n_near[b]], away[b, n_near[b]] = j, d
-        n_near[b] += 1
-        counts[b, d] += n
-        if d < limit[b]:
-            nearer[b] += n
-        while nearer[b] >= k:
-            limit[b] -= 1
-            nearer[b] -= counts[b, limit[b]]
-
-
-@compiled(inline="always")
-def _scan_rows(
-    words: Array, graded: Any, starts: Array, ids: Array, alive: Array, living: Array, begin: int, end: int,
-    queries: Array, masks: Array, turns: Array, i: int, k: int, entries: Array, away: Array, b: int, n_near: Array,
-    counts: Array, limit: Array, nearer: Array, coarse: Array, worth: Array, steps: Array, sums: Array, weighed: Array,
-) -> None:  # fmt: skip
-    """Keep the rows of the codes begin…end that are within the limit of query i, lowering it."""
-    rows, _, unsure = graded
-    run, known, slope, less = begin, np.int64(-1), np.int64(0), np.int64(0)
-    while run < end:
-        if limit[b] != known:
-            known = limit[b]
-            slope, less = tangent(steps[b], known // 2)
-        run, hits = next_light(words, unsure, run, end, queries, i, coarse, worth, b, slope, known + less, sums)
-        while hits:
-            j = run + np.int64(lowest_one(hits))
-            hits &= hits - ONE
-            d = _weighed(words, j, queries, masks, i)
-            spared = _spared(words, graded, j, queries, i)
-            if d + steps[b, max(np.int64(unsure[j]) - spared, 0)] <= limit[b]:
-                row = rows[j] if len(rows) else j
-                stop = rows[j + 1] if len(rows) else j + 1
-                _visit_rows(
-                    words, graded, starts, ids, alive, living, j, d, spared, row, stop, queries, masks, turns, i, k,
-                    entries, away, b, n_near, counts, limit, nearer, steps, weighed,
-                )  # fmt: skip
-        run += RUN
-
-
-@compiled(inline="always")
-def _visit_rows(
-    words: Array, graded: Any, starts: Array, ids: Array, alive: Array, living: Array, j: int, bound: Any,
-    spared: Any, row: int, stop: int, queries: Array, masks: Array, turns: Array, i: int, k: int, entries: Array,
-    away: Array, b: int, n_near: Array, counts: Array, limit: Array, nearer: Array, steps: Array, weighed: Array,
-) -> None:  # fmt: skip
-    """Keep the rows row…stop of code j, which is `bound` away, as long as others can be within the limit."""
-    _, levels, _ = graded
-    while row < stop:
-        piece = min(row + _PIECE, stop)
-        if n_near[b] + _PIECE > entries.shape[1]:
-            make_room(starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turns[i])
-        n = piece - row
-        if n <= _FEW:
-            for at in range(n):
-                weighed[at] = weigh_one(levels, row + at, queries[i], masks[i])
-        else:  # whole runs, into the next code's rows: the rest of a run would be weighed one by one
-            whole = min(row + -(-n // RUN) * RUN, levels.shape[1])
-            weigh_levels(levels, row, whole, queries[i], masks[i], False, weighed, 0)
-        part = 0 if n <= _FEW else next_part(weighed, 0, n, limit[b] - bound)
-        while part < n:
-            for at in range(part, min(part + PART, n)):
-                d = bound + np.int64(weighed[at])
-                if d <= limit[b]:
-                    _keep(row + at, d, starts, alive, k, entries, away, b, n_near, counts, limit, nearer)
-            part = next_part(weighed, part + PART, n, limit[b] - bound)
-        if piece < stop:
-            lacking = _below(words, levels, j, piece, steps.shape[1] - 1)
-            if bound + steps[b, max(lacking - spared, 0)] > limit[b]:
-                return
-        row = piece
-
-
-@compiled(inline="always")
-def _spared(words: Array, graded: Any, j: int, queries: Array, i: int) -> Any:
-    """Return how many steps of levels of code j do not cost: those of bits in which it differs from query i."""
-    d: Any = 0
-    for w in range(words.shape[0]):
-        d += np.int64(popcount(words[w, j] ^ queries[i, w]))
-    return d * (graded[1].shape[0] // words.shape[0])
-
-
-@compiled(inline="always")
-def _below(words: Array, levels: Array, j: int, row: int, n: Any) -> Any:
-    """Return how many of n bits of a row of code j are below a level."""
-    total: Any = n
-    for r in range(levels.shape[0]):
-        total -= np.int64(popcount(levels[r, row] ^ words[r % words.shape[0], j]))
-    return total

@@ -1,4 +1,4 @@
-"""Compiled weighing of codes, many at a time or one by one.
+"""Compiled weighing of codes, many at a time.
 
 What the weights are, and which rows of words a code has, is said in `weighing`. The loops over a chunk of codes have
 no branch and are made of and, popcount and add, so that they become vector instructions.
@@ -90,15 +90,3 @@ def weigh_levels(
     skipped = len(query) - levels.shape[0]
     for r in range(levels.shape[0]):
         weigh(levels, r, begin, end - begin, query, masks, skipped + r, r == 0 and not add, out, to)
-
-
-@compiled(inline="always")
-def weigh_one(levels: Array, e: int, query: Array, masks: Array) -> Any:
-    """Return what the levels of one id add to the distance of its code."""
-    skipped = len(query) - levels.shape[0]
-    total = np.int32(0)
-    for r in range(levels.shape[0]):
-        at = skipped + r
-        x = levels[r, e] ^ query[at]
-        total += np.int32(five(x, masks[at, 0], masks[at, 1], masks[at, 2], masks[at, 3], masks[at, 4]))
-    return total

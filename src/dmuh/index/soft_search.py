@@ -99,9 +99,9 @@ def _away(segment: Segment, rows: _Rows, queries: SoftQueries) -> plain.Away:
 
 def _kernel(segment: Segment, rows: _Rows) -> str:
     """Return what searches: by cells, and rows of levels by code, or over all, each code with its one row."""
-    if segment.cells is None and not len(rows.rows):
-        return "soft search"
-    return "graded search in cells" if len(rows.levels) else "soft search in cells"
+    if len(rows.rows):
+        return "graded search in cells"
+    return "soft search" if segment.cells is None else "soft search in cells"
 
 
 def _scan(kernel: str, segment: Segment, rows: _Rows, queries: SoftQueries, distances: Distances, found: Ids) -> None:
@@ -120,13 +120,15 @@ def _scan_cells(segment: Segment, rows: _Rows, queries: SoftQueries, distances: 
     """Fill in the nearest of each query in cells, those near the same centre one after the other."""
     from dmuh.index.soft_nearest import nearest_soft
 
-    graded = (*rows[:2], segment.unsure) if len(rows.levels) else None
-    codes = segment.words, *segment.in_which.arrays, graded, *rows[2:]
+    graded, lower = None, queries.weights
+    if len(rows.rows):
+        graded, lower = (rows.rows, segment.unsure), queries.lower
+    codes = segment.words, *segment.in_which.arrays, rows.levels, graded, *rows[2:]
     asked = (
         queries.words,
         queries.masks,
         queries.weights,
-        queries.lower,
+        lower,
         queries.turns,
         segment.by_centre(queries.words[:, : len(segment.words)].T),
     )

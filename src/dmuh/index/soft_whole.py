@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmuh.index.cells import RUN
 from dmuh.index.compiled import compiled
 from dmuh.index.keeping import BLOCK, CHUNK, forget, lowered, n_ids, order, wider
 from dmuh.index.soft_scan import weigh_codes, weigh_levels
 
-RUN = 64  # codes that are passed over together where none is near enough
 PART = 16  # codes that are looked at where one of a run is near
 
 Array = NDArray[Any]

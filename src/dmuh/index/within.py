@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmuh.index.cells import RUN
 from dmuh.index.compiled import compiled, lowest_one
 from dmuh.index.keeping import n_ids, sort
-from dmuh.index.scan import ONE, RUN, distance, next_near
+from dmuh.index.scan import ONE, distance, next_near
 
 Array = NDArray[Any]
 
