@@ -17,7 +17,7 @@ from dmuh.index.kernel_use import only
 def many_cells(monkeypatch):
     """Cells also of few codes, and whether they pay or not."""
     monkeypatch.setattr(cells, "FEWEST", 2)
-    monkeypatch.setattr(cells, "_PAYS", 2.0)
+    monkeypatch.setattr(cells, "_PAYS", 10.0)
     with only(compiled=True):
         yield
 

@@ -92,10 +92,13 @@ class Cells:
         return np.concatenate([self.begins, self.ends[:, -1:]], axis=1)
 
 
-def find_cells(words: NDArray[Any], sizes: Ints, n_bits: int, fewest: int | None = None) -> tuple[Cells, Ints] | None:
+def find_cells(
+    words: NDArray[Any], sizes: Ints, n_bits: int, fewest: int | None = None, strictness: float = 1.0
+) -> tuple[Cells, Ints] | None:
     """Return cells of distinct codes (w, c) and the order (c,) in which these stand in them.
 
-    sizes  int64 (c,) how many ids each code has, or empty: one each
+    sizes       int64 (c,) how many ids each code has, or empty: one each
+    strictness  by how much smaller a part of the codes must be left than where codes alone are compared
 
     None where cells do not pay: codes are fewer than `fewest`, or lie anywhere. Several threads may do it at once.
     """
@@ -119,7 +122,8 @@ def find_cells(words: NDArray[Any], sizes: Ints, n_bits: int, fewest: int | None
     cell, away = nearest_centre(read_only(words), centres)
     found = _sorted(words, centres, cell, away, n_bits)
     KERNELS.note_ready(words.dtype, "cells")
-    return found if _pay(found[0], read_only(words), sizes, sample[:, :_TRIED], n_bits) else None
+    share = _share(found[0], read_only(words), sizes, sample[:, :_TRIED], n_bits)
+    return found if share * strictness < _PAYS else None
 
 
 def _sorted(words: NDArray[Any], centres: NDArray[Any], cell: Ints, away: Ints, n_bits: int) -> tuple[Cells, Ints]:
@@ -131,8 +135,8 @@ def _sorted(words: NDArray[Any], centres: NDArray[Any], cell: Ints, away: Ints, 
     return Cells.of_rings(centres[:, some], rings[some], words, n_bits), order
 
 
-def _pay(cells: Cells, words: NDArray[Any], sizes: Ints, tried: NDArray[Any], n_bits: int) -> bool:
-    """Return whether a search for some of the codes (w, t) compares few enough of them all."""
+def _share(cells: Cells, words: NDArray[Any], sizes: Ints, tried: NDArray[Any], n_bits: int) -> float:
+    """Return what share of all codes a search for some of them (w, t) compares."""
     from dmuh.index.cell_kernels import limits
 
     reach = limits(words, sizes, read_only(np.ascontiguousarray(tried)), _ANSWERS, n_bits)
@@ -142,4 +146,4 @@ def _pay(cells: Cells, words: NDArray[Any], sizes: Ints, tried: NDArray[Any], n_
         low, high = np.maximum(away - limit, 0)[:, None], np.minimum(away + limit, n_bits)[:, None]
         compared = np.take_along_axis(cells.ends, high, axis=1) - np.take_along_axis(cells.begins, low, axis=1)
         share += compared.sum() / words.shape[1] / len(reach)
-    return share < _PAYS
+    return share

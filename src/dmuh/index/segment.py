@@ -20,6 +20,7 @@ from dmuh.workers import over_cores
 _SEARCHES = 4  # for each cell, by which putting codes into cells has paid
 _FEW_CODES = 256  # from which cells are looked for where there are many rows of levels
 _MOSTLY = 0.75  # share of distinct codes from which those with levels are not grouped
+_APART = 3.0  # strictness for these: a search by levels looks farther than one by bits, and a scan is quick
 
 Mask = NDArray[np.bool_]
 _NO_STARTS, _NO_COUNTS, _ALL = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_)
@@ -64,7 +65,8 @@ class Segment:
         same = group(words)
         distinct, starts = words[:, same.first], same.starts if len(same) < len(keys) else _NO_STARTS
         graded, apart = len(levels) > 0, len(same) > _MOSTLY * len(keys)
-        found = find_cells(distinct, np.diff(starts), n_bits, _fewest(graded, len(keys)))
+        strictness = _APART if graded and apart else 1.0
+        found = find_cells(distinct, np.diff(starts), n_bits, _fewest(graded, len(keys)), strictness)
         # in no cells common codes come first, where the nearest are likely
         in_which, order = found or (None, np.argsort(-np.diff(same.starts), kind="stable"))
         if graded and not apart:
