@@ -55,7 +55,7 @@ def least_squares(values: Floats, n_levels: int) -> Floats:
     if len(cuts) > _CUTS:
         cuts = cuts[np.linspace(0, len(cuts) - 1, _CUTS).astype(np.int64)]
     part = np.searchsorted(cuts, values)
-    count, total = np.bincount(part), np.bincount(part, values)
+    count, total = np.bincount(part), np.bincount(part, values).astype(np.float64)
     chosen = cuts[_parted(count, total, min(n_levels, len(count)))]
     return np.concatenate([chosen[::-1], np.full(n_levels - 1 - len(chosen), values.min())])
 
