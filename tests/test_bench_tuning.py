@@ -7,7 +7,8 @@ import pytest
 
 from commands import dmuh
 from dmuh.bench import TUNING, chosen_settings, read_grid, read_tuning, tune
-from dmuh.bench.cells import run_cell, summary_of
+from dmuh.bench.cells import SUMMARY, run_cell, summary_of
+from dmuh.documents import write_document
 from dmuh.errors import ConfigError
 
 FILE = """
@@ -86,6 +87,8 @@ def test_a_grid_without_the_section_has_no_tries(read, tmp_path):
 @pytest.mark.parametrize(("old", "new", "sentence"), [
     ("tries = 3", "tries = 0", "tuning: tries must be a whole number at least 1, got 0"),
     ("tries = 3", "", "tuning: tries must be a whole number at least 1, got None"),
+    ("tries = 3", "tries = 3\n    sure = 3", "tuning: sure must be 0, 1 or 2, got 3"),
+    ("tries = 3", "tries = 3\n    sure = true", "tuning: sure must be 0, 1 or 2, got True"),
     ("tuning = 0.5", "", "held out: give tuning, such as 0.3"),
     ("weight_decay = [0.01, 10.0]", "weight_decay = 1.0", "weight_decay of dmuh must be a list of values, got"),
     ("weight_decay = [0.01, 10.0]", "wait_decay = [1.0]", "unknown setting 'wait_decay'"),
@@ -94,6 +97,22 @@ def test_a_grid_without_the_section_has_no_tries(read, tmp_path):
 def test_a_wrong_section_is_one_sentence(read, old, new, sentence):
     with pytest.raises(ConfigError, match=sentence.replace("[", r"\[")):
         read(FILE.replace(old, new))
+
+
+def test_tries_can_be_judged_by_sure_bits(read, tmp_path):
+    by_hamming, by_sure_bits = read(FILE), read(FILE.replace("tries = 3", "tries = 3\n    sure = 1"))
+    assert [one.cell.name for one in by_hamming.tries] == [one.cell.name for one in by_sure_bits.tries]
+    first, second, *_ = by_hamming.tries
+    for one in by_hamming.tries:  # the first is the best by Hamming distance, the second with sure bits
+        measured = {"map": 0.8 if one is first else 0.6, "map_sure_1": 0.9 if one is second else 0.7}
+        folder = tmp_path / "runs" / one.cell.name
+        folder.mkdir(parents=True)
+        write_document(folder / SUMMARY, "dmuh cell", {**measured, "cell": one.cell.name})
+    assert by_hamming.best(tmp_path)["dmuh"].settings == first.settings
+    assert by_sure_bits.best(tmp_path)["dmuh"].settings == second.settings != first.settings
+    by_sure_bits.write(tmp_path)
+    with (tmp_path / "tuning.csv").open(newline="") as text:
+        assert [line["map"] for line in csv.DictReader(text)][:2] == ["0.700000", "0.900000"]
 
 
 def made(cells, out):

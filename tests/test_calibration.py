@@ -1,5 +1,6 @@
 """How sure bits are: counted on images that did not train, kept in the card of the model, used without torch."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmuh import Hasher, configure, evaluate, train
+from dmuh import Codes, Hasher, configure, evaluate, train
 from dmuh.encoder.calibration import SURE, Calibration
 from dmuh.encoder.curve import Curve
 from dmuh.encoder.kinds import Kinds
@@ -17,13 +18,14 @@ from dmuh.errors import ConfigError, FormatError
 from dmuh.index.soft import UNITS, pair_weights
 from dmuh.trainer.calibrating import (
     _distances,
-    _grades,
     _helpful,
+    _mean_precision,
     _turned_over,
     calibrated,
     near_by_angle,
     share_a_label,
 )
+from dmuh.trainer.grades import at_share, best_grades, least_squares
 
 N_BITS = 16
 
@@ -113,7 +115,7 @@ def test_a_bit_that_images_of_its_kind_do_not_have_is_less_sure():
     assert alone[1, 3] == alone[0, 3]
 
 
-def test_levels_part_the_bits_at_quantiles_and_are_worth_their_mean_sureness():
+def test_levels_are_worth_their_mean_sureness_and_the_surer_of_two_has_seven_tenths_of_the_bits():
     outputs, labels, _ = drawn()
     found = by_margin(outputs, labels)
     results = {"outputs": outputs, "uncertainty": 1 / (1 + np.abs(outputs))}
@@ -126,8 +128,49 @@ def test_levels_part_the_bits_at_quantiles_and_are_worth_their_mean_sureness():
                 of_level = 1 - 2 * codes.uncertainty[chosen[:, bit], bit]
                 if len(of_level):
                     assert codes.worth[bit, level] == pytest.approx(of_level.mean(), abs=1e-4)
-    share = (found.codes(results, sure=1).level() == 0).mean()
-    assert 0.4 < share < 0.6
+    assert (found.codes(results, sure=1).level() == 1).mean() == pytest.approx(0.7, abs=0.02)
+
+
+def test_most_bits_may_be_as_sure_as_can_be():
+    """Such bits are of the surer level, or none would be."""
+    assert at_share(np.array([0.1] * 8 + [0.4] * 2)) == pytest.approx([0.25])
+    assert at_share(np.array([0.1] * 2 + [0.4] * 8)) == pytest.approx([0.25])
+    assert at_share(np.array([0.1] * 3 + [0.2] * 3 + [0.4] * 4)) == pytest.approx([0.3])
+    assert at_share(np.full(5, 0.3)).tolist() == [0.3]  # none is below it
+
+
+@given(
+    values=st.lists(st.integers(0, 12).map(lambda n: n / 25), min_size=1, max_size=12),
+    n_levels=st.sampled_from([2, 4]),
+)
+@settings(max_examples=60)
+def test_levels_part_with_the_least_squares(values, n_levels):
+    values = np.array(values)
+    thresholds = least_squares(values, n_levels)
+    assert thresholds.shape == (n_levels - 1,)
+    assert (np.diff(thresholds) <= 0).all()
+    different = np.unique(values)
+    within = [
+        squares_within(values, np.searchsorted(ends, values, side="right"))
+        for ends in itertools.combinations(different[1:], min(n_levels, len(different)) - 1)
+    ]
+    level = (values[:, None] < thresholds).sum(axis=1)
+    assert squares_within(values, level) == pytest.approx(min(within), abs=1e-12)
+
+
+def test_levels_of_very_many_values_part_nearly_so():
+    values = np.random.default_rng(0).beta(0.5, 3, 3000) / 2
+    thresholds = least_squares(values, 4)
+    found = squares_within(values, (values[:, None] < thresholds).sum(axis=1))
+    centres = np.quantile(values, [0.2, 0.4, 0.6, 0.8])
+    for _ in range(300):  # Lloyd's way there
+        level = np.abs(values[:, None] - centres).argmin(axis=1)
+        centres = np.array([values[level == number].mean() for number in range(4)])
+    assert found <= 1.01 * squares_within(values, level)
+
+
+def squares_within(values, level):
+    return sum(np.square(values[level == number] - values[level == number].mean()).sum() for number in np.unique(level))
 
 
 def test_soft_ranking_by_what_was_found_is_better_than_hamming_distance():
@@ -309,9 +352,30 @@ def test_levels_count_nothing_where_images_are_found_worse_by_them():
     # the bits that are the surest are taken for the least sure ones, and the other way round
     turned_round = Curve(right.turnover.at, right.turnover.probability[::-1].copy())
     misled = replace(right, turnover=turned_round, kinds=None)
-    misled = replace(misled, grades={sure: _grades(misled.uncertainty(results), sure) for sure in (1, 2)})
+    misled = replace(misled, grades={sure: best_grades(misled.uncertainty(results), sure) for sure in (1, 2)})
     assert all((levels.worth != 1).any() for levels in misled.grades.values())
     found = replace(misled, grades=_helpful(misled, results, similar))
     assert all((levels.worth == 1).all() for levels in found.grades.values())
     plain, graded = (_distances(codes, codes) for codes in (found.codes(results, sure=sure) for sure in (0, 1)))
     np.testing.assert_array_equal(plain, graded)
+
+
+def test_what_images_find_does_not_depend_on_their_order():
+    """Images come by class where folders are classes: in that order ties would be all right or all wrong."""
+    outputs, labels, _ = drawn(200, noise=0.4)
+    calibration = by_margin(outputs, labels)
+    by_class = np.argsort(labels.argmax(axis=1), kind="stable")
+    for sure in SURE:
+        found = []
+        for order in (np.arange(len(outputs)), by_class):
+            results = {"outputs": outputs[order], "uncertainty": 1 / (1 + np.abs(outputs[order]))}
+            codes = calibration.codes(results, sure=sure)
+            found.append(_mean_precision(codes, share_a_label(labels[order])))
+        assert found[0] == pytest.approx(found[1], abs=1e-9)
+    few = Codes.from_outputs(outputs[:60])
+    one_by_one = []
+    for query in range(60):
+        others = np.delete(np.arange(60), query)
+        measured = evaluate(few[[query]], few[others], labels[[query]], labels[others], ks=(), ranking="hamming")
+        one_by_one.append(measured.map)
+    assert _mean_precision(few, share_a_label(labels[:60])) == pytest.approx(np.mean(one_by_one), abs=1e-9)

@@ -71,11 +71,15 @@ def _of_texts(direction: str, found: dict[str, Any]) -> dict[str, float]:
     return figures | {f"recall_at_{k}_{direction}": value for k, value in found["recall"]["soft"].items()}
 
 
-def score_of(summary: Mapping[str, Any]) -> float | None:
-    """Return what a run is judged by: the MAP of images, or of both directions between texts and images."""
-    ways = [summary.get(f"map_{way}") for way in (TO_IMAGES, TO_TEXTS)]
+def score_of(summary: Mapping[str, Any], sure: int | None = None) -> float | None:
+    """Return what a run is judged by: the MAP of images, or of both directions between texts and images.
+
+    It is by Hamming distance, or by soft ranking with `sure` bits of sureness per bit.
+    """
+    ranking = "" if sure is None else f"_sure_{sure}"
+    ways = [summary.get(f"map_{way}{ranking}") for way in (TO_IMAGES, TO_TEXTS)]
     known = [way for way in ways if way is not None]
-    return sum(known) / len(known) if known else summary.get("map")
+    return sum(known) / len(known) if known else summary.get(f"map{ranking}")
 
 
 def summary_of(folder: Path) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@
     tuning = 0.3            of the training images, which are queries and database: no test image takes part
     bits = 32
     seed = 7
+    sure = 1                may be left out: tries are judged by soft ranking with so many bits of sureness per bit
 
     [tuning.methods.dpsh]   what is tried of one method: all combinations of these lists may be drawn
     weight_decay = [0.03, 0.1, 0.3]
@@ -29,6 +30,7 @@ import numpy as np
 from dmuh.bench.cells import score_of, summary_of
 from dmuh.bench.grid import Cell, Grid, Table, read_sections
 from dmuh.bench.runner import State, run_grid
+from dmuh.encoder.calibration import SURE
 from dmuh.errors import ConfigError
 from dmuh.files import write_text
 from dmuh.methods import METHODS, configure
@@ -47,10 +49,14 @@ class Try:
 
 @dataclass(frozen=True)
 class Tuning:
-    """All tries of a file, and for each method what they are drawn from."""
+    """All tries of a file, for each method what they are drawn from, and by which ranking they are judged.
+
+    sure  bits of sureness per bit of soft ranking; None is Hamming distance
+    """
 
     tries: list[Try]
     spaces: dict[str, dict[str, list[Any]]]
+    sure: int | None = None
 
     @functools.cached_property
     def grid(self) -> Grid:
@@ -64,7 +70,7 @@ class Tuning:
         """Return of each method the try with the highest MAP, the earlier of two; of failed ones the first."""
         found: dict[str, tuple[float, Try]] = {}
         for one in self.tries:
-            measured = score_of(_summary(folder, one))
+            measured = score_of(_summary(folder, one), self.sure)
             score = -1.0 if measured is None else measured
             if one.method not in found or score > found[one.method][0]:
                 found[one.method] = score, one
@@ -78,7 +84,7 @@ class Tuning:
         best = self.best(folder)
         for one in self.tries:
             summary = _summary(folder, one)
-            measured = score_of(summary)
+            measured = score_of(summary, self.sure)
             score = "" if measured is None else f"{measured:.6f}"
             chosen = "yes" if one is best[one.method] else ""
             writer.writerow(
@@ -108,18 +114,18 @@ def read_tuning(path: Path, overrides: Mapping[str, Any]) -> Tuning:
     sections = read_sections(path)
     given = dict(sections.tuning)
     spaces = given.pop("methods", {})
-    n_tries = given.pop("tries", None)
+    n_tries, sure = given.pop("tries", None), given.pop("sure", None)
     if not sections.tuning:
         return Tuning([], {})
     try:
-        _check(n_tries, spaces)
+        _check(n_tries, spaces, sure)
         tries: list[Try] = []
         for method, space in spaces.items():
             layers = sections.shared, sections.methods.get(method, {}), {**given, "method": method}
             tries += _drawn(method, space, layers, overrides, n_tries)
     except ConfigError as error:
         raise ConfigError(f"{path}, tuning: {error}") from error
-    return Tuning(tries, spaces)
+    return Tuning(tries, spaces, sure)
 
 
 def _drawn(
@@ -145,8 +151,10 @@ def _drawn(
     return list(tries.values())
 
 
-def _check(n_tries: Any, spaces: Any) -> None:
-    """Raise unless there is a number of tries, and lists to draw them from."""
+def _check(n_tries: Any, spaces: Any, sure: Any) -> None:
+    """Raise unless there is a number of tries, lists to draw them from, and a ranking to judge them by."""
+    if sure is not None and (isinstance(sure, bool) or sure not in SURE):
+        raise ConfigError(f"sure must be 0, 1 or 2, got {sure!r}")
     if not isinstance(n_tries, int) or isinstance(n_tries, bool) or n_tries < 1:
         raise ConfigError(f"tries must be a whole number at least 1, got {n_tries!r}")
     if not isinstance(spaces, dict) or not spaces:

@@ -21,9 +21,10 @@ from dmuh.index.soft import pair_distances, shown
 from dmuh.methods import METHODS
 from dmuh.network import HashNetwork, UncertaintySource
 from dmuh.trainer.context import TrainingContext
+from dmuh.trainer.grades import best_grades
 from dmuh.trainer.inputs import Inputs
 from dmuh.trainer.isotonic import rising_curve, turnover_curve
-from dmuh.trainer.kinds import find_kinds
+from dmuh.trainer.kinds import find_kinds, mean_precision
 from dmuh.trainer.measuring import Outputs, compute_outputs, spread
 from dmuh.trainer.recoding import find_recoding
 
@@ -98,7 +99,7 @@ def calibrated(
         kinds = find_kinds(outputs, turnover(uncertainty), turned, similar)
     by_curve = Calibration(turnover, {}, {}, len(outputs), "", kinds)
     unsure = by_curve.uncertainty(results)
-    graded = replace(by_curve, grades={sure: _grades(unsure, sure) for sure in SURE if sure})
+    graded = replace(by_curve, grades={sure: best_grades(unsure, sure) for sure in SURE if sure})
     graded = replace(graded, grades=_helpful(graded, results, similar))
     return with_match(graded, outputs, uncertainty, similar) if has_labels else graded
 
@@ -158,22 +159,6 @@ def _turned_over(outputs: NDArray[np.float32], similar: Floats) -> Floats:
     return turned
 
 
-def _grades(unsure: NDArray[np.float32], sure: int) -> Grades:
-    """Return levels that part the bits (n, n_bits) at quantiles of their uncertainty, bit by bit."""
-    n_levels = 2**sure
-    parts = np.linspace(1, 0, n_levels + 1)[1:-1]
-    thresholds = np.quantile(unsure, parts, axis=0).T.astype(np.float32)  # (n_bits, n_levels - 1), falling
-    level = (unsure[:, :, None] < thresholds[None]).sum(axis=2)
-    worth = np.empty((unsure.shape[1], n_levels))
-    sureness = 1 - 2 * unsure.astype(np.float64)
-    for number in range(n_levels):
-        chosen = level == number
-        count = chosen.sum(axis=0)
-        mean = (sureness * chosen).sum(axis=0) / np.maximum(count, 1)
-        worth[:, number] = np.where(count > 0, mean, np.nan)
-    return Grades(thresholds, _filled(worth).astype(np.float32))
-
-
 def _helpful(calibration: Calibration, results: dict[str, NDArray[np.float32]], similar: Floats) -> dict[int, Grades]:
     """Return the levels, worth nothing more than plain bits where the images find each other worse by them.
 
@@ -190,23 +175,23 @@ def _helpful(calibration: Calibration, results: dict[str, NDArray[np.float32]], 
 
 
 def _mean_precision(codes: Codes, similar: Floats) -> float:
-    """Return the mean average precision of images that search one another; ties are in the order of the images."""
+    """Return the mean average precision of images that search one another, in the mean over all orders of ties.
+
+    (The order of the images is often that of their classes: by it ties would look better or worse than they are.)
+    """
     distances = _distances(codes, codes)
     np.fill_diagonal(distances, np.inf)
-    hits = np.take_along_axis(similar, np.argsort(distances, axis=1, kind="stable"), axis=1)
-    found = hits.sum(axis=1)
-    precision = np.cumsum(hits, axis=1) / np.arange(1, len(hits) + 1)
-    return float(((hits * precision).sum(axis=1) / np.maximum(found, 1))[found > 0].mean()) if found.any() else 0.0
+    known = similar.any(axis=1)
+    return float(mean_precision(_places(distances), similar > 0)[known].mean()) if known.any() else 0.0
 
 
-def _filled(worth: Floats) -> Floats:
-    """Return the worth of levels with that of the level below, or else above, where no bit was of a level."""
-    for number in range(1, worth.shape[1]):
-        worth[:, number] = np.where(np.isnan(worth[:, number]), worth[:, number - 1], worth[:, number])
-    for number in range(worth.shape[1] - 2, -1, -1):
-        worth[:, number] = np.where(np.isnan(worth[:, number]), worth[:, number + 1], worth[:, number])
-    rising: Floats = np.maximum.accumulate(np.clip(worth, 0, 1), axis=1)
-    return rising
+def _places(distances: Floats) -> NDArray[np.int64]:
+    """Return how many different smaller values each of the distances (m, n) has in its row."""
+    order = np.argsort(distances, axis=1)
+    further = np.diff(np.take_along_axis(distances, order, axis=1), axis=1, prepend=-np.inf) > 0
+    places = np.empty(distances.shape, np.int64)
+    np.put_along_axis(places, order, np.cumsum(further, axis=1) - 1, axis=1)
+    return places
 
 
 def _match(query: Codes, database: Codes, similar: Floats) -> Curve:

@@ -86,7 +86,7 @@ def _kind_precision(kinds: Kinds, outputs: NDArray[np.float32], like: NDArray[np
     like  (m, n): whether an image is like one of a kind
     """
     distances = _distances(kinds.signs.astype(np.float64), outputs)  # (m, n)
-    return np.stack([_precision(distances, np.broadcast_to(right, distances.shape)) for right in like], axis=1)
+    return np.stack([mean_precision(distances, np.broadcast_to(right, distances.shape)) for right in like], axis=1)
 
 
 def own_precision(outputs: NDArray[np.float32], similar: Floats) -> Floats:
@@ -96,7 +96,7 @@ def own_precision(outputs: NDArray[np.float32], similar: Floats) -> Floats:
     """
     distances = _distances(np.where(outputs >= 0, 1.0, -1.0), outputs)
     np.fill_diagonal(distances, 2 * outputs.shape[1] + 1)  # behind all others, and not similar
-    return _precision(distances, similar > 0)
+    return mean_precision(distances, similar > 0)
 
 
 def _distances(signs: Floats, outputs: NDArray[np.float32]) -> Ints:
@@ -106,8 +106,8 @@ def _distances(signs: Floats, outputs: NDArray[np.float32]) -> Ints:
     return found
 
 
-def _precision(distances: Ints, right: NDArray[np.bool_]) -> Floats:
-    """Return the average precision (m,) by distances (m, n), in the mean over all orders of ties."""
+def mean_precision(distances: Ints, right: NDArray[np.bool_]) -> Floats:
+    """Return the average precision (m,) by whole distances (m, n), in the mean over all orders of ties."""
     n_rows, n_images = distances.shape
     width = int(distances.max()) + 1
     place = (np.arange(n_rows)[:, None] * width + distances).ravel()
