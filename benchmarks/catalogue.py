@@ -12,7 +12,6 @@ that a service made of it at its first start, and the reading of all rows at eve
 import json
 import logging
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from measuring import memory_status, random_codes, report, table
+from measuring import in_child, memory_status, random_codes, report, table
 from PIL import Image
 
 from dmuh import Codes, Collection, HammingIndex, Hasher, configure, load_dataset, train
@@ -75,15 +74,11 @@ def timed(work: Callable[[], Any], repeat: int = 1) -> Took:
     return best
 
 
-def in_child(program: str, *arguments: object, folder: Path, kernels: Path) -> tuple[Took, float]:
+def in_new_process(program: str, *arguments: object, folder: Path, kernels: Path) -> tuple[Took, float]:
     """Run a program in a new process; return its time, and the megabytes that it took."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(kernels)}
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    began = time.perf_counter()
-    process = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL)
-    _, process.returncode, used = os.wait4(process.pid, 0)
-    assert process.returncode == 0, f"{arguments} failed"
-    return Took(time.perf_counter() - began, used.ru_utime + used.ru_stime), used.ru_maxrss / 1024
+    seconds, on_a_core, megabytes, _ = in_child(program, *arguments, env=environment, cwd=folder)
+    return Took(seconds, on_a_core), megabytes
 
 
 class EarlierLayout:
@@ -205,10 +200,10 @@ def measured(folder: Path, n: int) -> Iterator[dict[str, str]]:
 def searched(folder: Path, what: str) -> dict[str, str]:
     """Return the row of a search from the prompt, side by side with its imports, so that other work meets both."""
     kernels = folder / "kernels"
-    in_child(SEARCH, "warm", folder=folder, kernels=kernels)
+    in_new_process(SEARCH, "warm", folder=folder, kernels=kernels)
     runs = [
-        (in_child(SEARCH, "search", "index", "query.png", folder=folder, kernels=kernels),
-         in_child(IMPORTS, folder=folder, kernels=kernels))
+        (in_new_process(SEARCH, "search", "index", "query.png", folder=folder, kernels=kernels),
+         in_new_process(IMPORTS, folder=folder, kernels=kernels))
         for _ in range(4)
     ]  # fmt: skip
     most = max(memory for (_, memory), _ in runs)

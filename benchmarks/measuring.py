@@ -1,7 +1,9 @@
 """What the benchmarks share: codes to measure on, a clock, and the memory of a piece of work."""
 
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -173,3 +175,32 @@ def memory_status(name: str, process: int | str = "self") -> int:
         if line.startswith(f"{name}:"):
             return int(line.split()[1])
     raise KeyError(name)
+
+
+# What wait4 says of a process counts the memory of the one that started it, too.
+_TELL_PEAK = """import atexit, os, pathlib, re
+def tell():
+    status = pathlib.Path("/proc/self/status").read_text()
+    pathlib.Path(os.environ["PEAK"]).write_text(re.search(r"VmHWM:\\s+(\\d+)", status)[1])
+atexit.register(tell)
+"""
+
+
+def in_child(program: str, *arguments: object, **options: Any) -> tuple[float, float, float, str]:
+    """Run a Python program in a new process (Linux); `options` are subprocess's.
+
+    Returns its seconds, its seconds on a core, the most megabytes that it had, and what it printed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        peak = Path(folder) / "peak"
+        environment = {**(options.pop("env", None) or os.environ), "PEAK": str(peak)}
+        command = [sys.executable, "-c", _TELL_PEAK + program, *map(str, arguments)]
+        began = time.perf_counter()
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
+        assert process.stdout is not None
+        text = process.stdout.read()
+        _, process.returncode, used = os.wait4(process.pid, 0)
+        took = time.perf_counter() - began
+        if process.returncode:
+            raise SystemExit(f"{arguments} failed")
+        return took, used.ru_utime + used.ru_stime, int(peak.read_text()) / 1024, text

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import memory_status, report, table
+from measuring import in_child, memory_status, report, table
 from numpy.typing import NDArray
 from serve import BY_ID, load
 
@@ -126,26 +126,18 @@ def search(folder: Path, n: int) -> None:
     print(*found)
 
 
-def step(*arguments: object) -> tuple[float, float, str]:
-    """Run a step in a process of its own; return its seconds, its megabytes, and what it printed."""
-    began = time.perf_counter()
-    process = subprocess.Popen(list(map(str, arguments)), stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    text = process.stdout.read()
-    _, status, used = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{arguments} failed")
-    return time.perf_counter() - began, used.ru_maxrss / 1024, text
-
-
 def own(name: str, *arguments: object) -> tuple[float, float, str]:
-    """Run a function of this file as a step."""
-    return step(sys.executable, __file__, f"--{name}", *arguments)
+    """Run a function of this file as a step, in a process of its own: its seconds, its megabytes, what it printed."""
+    program = f"import runpy, sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
+    program += f"runpy.run_path({__file__!r}, run_name='__main__')"
+    seconds, _, megabytes, text = in_child(program, f"--{name}", *arguments)
+    return seconds, megabytes, text
 
 
 def dmuh(*arguments: object) -> tuple[float, float, str]:
     """Run a command of dmuh as a step."""
-    return step(sys.executable, "-m", "dmuh", *arguments)
+    seconds, _, megabytes, text = in_child("from dmuh.cli import main; main()", *arguments)
+    return seconds, megabytes, text
 
 
 def row(what: str, seconds: float, megabytes: float, more: str = "") -> dict[str, str]:
