@@ -57,7 +57,7 @@ def test_an_image_is_answered_with_what_it_shows(index, coloured):
 def test_distances_and_probabilities_are_those_from_images_to_texts(index, coloured, ranking):
     hasher, collection = Hasher.load(coloured / "model"), Collection(index)
     with collection.reading() as catalogue:
-        captions = read_captions(collection, catalogue, hasher)
+        captions = read_captions(catalogue, hasher)
     assert captions.codes == hasher.encode_texts(captions.sentences).stored()
     picture = next((coloured / "pictures").rglob("*.png"))
     query = hasher.encode(picture)
@@ -111,7 +111,7 @@ def test_mistakes_are_told_in_a_sentence(index, coloured, digit_run, photos, tmp
     assert "leave out --text, --index and --sheet" in refused("search", index, "--text", "a", "--captions")
     dmuh("index", coloured / "model", coloured / "pictures", "--dataset", "folder", "--out", tmp_path / "plain")
     assert not (tmp_path / "plain" / "texts.safetensors").exists()
-    assert "has no sentences about its images: index a list of them with --texts" in refused(
+    assert "there are no sentences about the images: index a list of them with --texts" in refused(
         "search", tmp_path / "plain", "--id", 3, "--captions"
     )
     dmuh("index", digit_run.path, photos, "--out", tmp_path / "digits")

@@ -69,3 +69,13 @@ def test_words_ask_for_images(light, coloured, tmp_path):
         assert result.returncode == 0, result.stderr
     (answer,) = json.loads(result.stdout)
     assert [match["labels"] for match in answer["matches"]] == [["red circle"]] * 3
+    command = [light / "dmuh", "serve", "--index", tmp_path / "index", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = server.stdout.readline().split(" at ")[1].split()[0]
+            picture = (coloured / "pictures" / "blue" / "square-05.png").read_bytes()
+            asked = urllib.request.Request(f"{address}/api/captions?k=1", picture, {"content-type": "image/png"})
+            with urllib.request.urlopen(asked) as found:
+                assert "blue square" in json.load(found)["texts"][0]["text"]
+        finally:
+            server.terminate()

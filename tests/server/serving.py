@@ -14,6 +14,8 @@ from starlette.testclient import TestClient
 
 from dmuh import Hasher
 from dmuh.catalogue import Catalogue, StateFolder, remove_outdated
+from dmuh.collection import Collection
+from dmuh.collection.serving import serve_collection
 from dmuh.encoder.adding import add_images
 from dmuh.images import BadImages, Preprocess, Reading
 from dmuh.server.api.app import create_app
@@ -39,29 +41,40 @@ def client_of(
 
     `features` gives the features of the folder, as `dmuh open` has them.
     """
-    own = Limits(**{"seconds": 600, **limits})  # a busy machine decides no test
-    state, metrics = StateFolder(folder), ServiceMetrics()
+    state = StateFolder(folder)
     with state.open(hasher) as catalogue:
         add_new(catalogue, root, hasher, sure)
         whole = None if engine is None else MilvusMirror(engine, catalogue)
-        service = Service(
-            hasher,
-            catalogue,
-            root,
-            state.added,
-            most_pixels=own.pixels,
-            metrics=metrics,
-            whole=whole,
-            features=features,
-        )
         try:
-            app = create_app(service, own, metrics)
-            with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+            with _asked(hasher, catalogue, root, state, limits, whole=whole, features=features) as client:
                 yield client
         finally:
-            service.close()
             if whole is not None:
                 whole.close()
+
+
+@contextmanager
+def client_of_index(hasher: Hasher, index: Path, folder: Path | None = None) -> Iterator[TestClient]:
+    """Serve an index in this process; a copy of it if another folder is given."""
+    state = StateFolder(folder or index)
+    with state.open(hasher) as catalogue:
+        root = serve_collection(catalogue, Collection(index), hasher)
+        with _asked(hasher, catalogue, root, state, {}) as client:
+            yield client
+
+
+@contextmanager
+def _asked(
+    hasher: Hasher, catalogue: Catalogue, root: Path, state: StateFolder, limits: dict, **options
+) -> Iterator[TestClient]:
+    own = Limits(**{"seconds": 600, **limits})  # a busy machine decides no test
+    metrics = ServiceMetrics()
+    with closing(
+        Service(hasher, catalogue, root, state.added, most_pixels=own.pixels, metrics=metrics, **options)
+    ) as service:
+        app = create_app(service, own, metrics)
+        with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+            yield client
 
 
 def add_new(catalogue: Catalogue, root: Path, hasher: Hasher, sure: int | None = None) -> tuple[list[str], BadImages]:

@@ -625,7 +625,8 @@ def test_the_description_has_every_route_with_examples(shared):
     assert routes == {
         ("get", "/api/about"), ("get", "/api/map"), ("get", "/api/duplicates"),
         ("get", "/api/review"), ("post", "/api/review/{id}"), ("get", "/api/review/decisions.csv"),
-        ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/images"),
+        ("get", "/api/search"), ("post", "/api/search"), ("get", "/api/captions"), ("post", "/api/captions"),
+        ("get", "/api/images"),
         ("post", "/api/images"), ("get", "/api/images/{id}"), ("delete", "/api/images/{id}"),
         ("post", "/api/images/{id}/restore"),
         ("get", "/api/images/{id}/file"), ("get", "/api/images/{id}/picture"), ("get", "/api/images/{id}/thumbnail"),

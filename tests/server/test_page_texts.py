@@ -4,8 +4,10 @@ import shutil
 from urllib.parse import quote_plus
 
 import pytest
-from browsing import IN_A_BROWSER, PHONE, api, expect, ids, watched
+from browsing import IN_A_BROWSER, PHONE, api, expect, ids, texts, watched
 from serving import Server
+
+from commands import dmuh
 
 pytestmark = IN_A_BROWSER
 DARK = {"color_scheme": "dark"}
@@ -16,6 +18,16 @@ def opened(coloured, tmp_path_factory):
     """One's own pictures, opened with a model that has texts."""
     folder = shutil.copytree(coloured / "pictures", tmp_path_factory.mktemp("opened") / "pictures")
     with Server(folder, "--model", coloured / "model", by="open") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def captioned(coloured, tmp_path_factory):
+    """An index whose list has sentences about its pictures."""
+    folder = tmp_path_factory.mktemp("captioned") / "index"
+    options = ("--dataset", "csv", "--texts", "caption", "--out", folder)
+    dmuh("index", coloured / "model", coloured / "list.csv", *options)
+    with Server("--index", folder) as running:
         yield running
 
 
@@ -74,6 +86,33 @@ def test_from_words_to_an_image_and_its_like(browser, opened):
         expect(page, "#query-open").to_be_visible()
         expect(page, "#text").to_have_value("")
         assert "text=" not in page.url
+
+
+@pytest.mark.parametrize("options", [{}, PHONE | DARK], ids=["wide", "phone"])
+def test_an_image_is_answered_in_words(browser, captioned, coloured, options):
+    with watched(browser, captioned, **options) as page:
+        page.goto(f"{captioned.address}/#/image/5")
+        expect(page, "#query-texts h3").to_have_text("Texts that fit")
+        found = [one for one in api(captioned, "/api/captions?id=5&k=3")["texts"] if one["likely"] != "unlikely"]
+        assert texts(page, "#texts li") == [f"{one['text']}\n{one['likely']}" for one in found]
+        assert found[0]["likely"] == "very likely"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.locator("#file").set_input_files(coloured / "pictures" / "red" / "circle-00.png")
+        expect(page, "#query-title").to_have_text("circle-00.png")
+        expect(page, "#texts li:first-child a").to_contain_text("red circle")
+        sentence = page.locator("#texts li:first-child a").inner_text()
+        page.locator("#texts li:first-child a").click()
+        expect(page, "#query-title").to_have_text(f"“{sentence}”")
+        expect(page, "#query-texts").to_be_hidden()
+        page.go_back()
+        expect(page, "#texts li:first-child a").to_have_text(sentence)
+
+
+def test_there_are_no_sentences_where_the_collection_has_none(browser, opened):
+    with watched(browser, opened) as page:
+        page.goto(f"{opened.address}/#/image/5")
+        expect(page, "#results:not([aria-busy]) .photo").not_to_have_count(0)
+        expect(page, "#query-texts").to_be_hidden()
 
 
 def test_there_is_no_box_where_the_model_has_no_texts(page):

@@ -56,7 +56,7 @@ class Searched:
         from dmuh.encoder.captions import read_captions
 
         assert self.catalogue is not None, "Milvus keeps no sentences"
-        said = read_captions(Collection(self.folder), self.catalogue, self.hasher)
+        said = read_captions(self.catalogue, self.hasher)
         asked.check(said.by)
         return in_words(queries, said, asked)
 

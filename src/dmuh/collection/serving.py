@@ -19,7 +19,7 @@ from dmuh.errors import ConfigError, DataError
 log = logging.getLogger(__name__)
 
 _MANY = 65_536  # images that are copied together
-_NOTES = ("root", "elsewhere")  # that say where images lie
+_NOTES = ("root", "elsewhere", "sources")  # that say where images lie, and came from
 
 
 def serve_collection(catalogue: Catalogue, collection: Collection, hasher: Model, sure: int | None = None) -> Path:

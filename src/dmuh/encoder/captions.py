@@ -25,6 +25,7 @@ from dmuh.errors import ConfigError, DataError, FormatError, InputError
 from dmuh.files import load_arrays, save_arrays
 
 _FILE, _KIND, _VERSION = "texts.safetensors", "texts of a collection", 1
+_NONE = "there are no sentences about the images: index a list of them with --texts, which names their column"
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,26 +35,32 @@ class Captions:
     images  the ids of the images that each is about
     codes   of each, as an index keeps codes; ids are positions
     by      what the distance from an image to them means
+    kept    whether the file beside the catalogue had all codes
     """
 
     sentences: list[str]
     images: list[list[int]]
     codes: Codes
     by: Calibration
+    kept: bool
 
 
-def read_captions(collection: Collection, catalogue: Catalogue, hasher: Hasher) -> Captions:
-    """Return the sentences about a collection's images, with codes of its model."""
+def no_captions(catalogue: Catalogue, hasher: Hasher) -> str | None:
+    """Return why images cannot be answered in words, in a sentence; None if they can, for all that is known."""
     if hasher.texts is None or hasher.no_texts is not None:
-        raise ConfigError(f"captions cannot be searched: {hasher.no_texts}")
+        return f"captions cannot be searched: {hasher.no_texts}"
+    return None if _columns(catalogue) else _NONE
+
+
+def read_captions(catalogue: Catalogue, hasher: Hasher) -> Captions:
+    """Return the sentences about the images of a collection, by its catalogue, with codes of its model."""
+    if hasher.texts is None or hasher.no_texts is not None:
+        raise ConfigError(no_captions(catalogue, hasher))
     about = _about(catalogue)
     if not about:
-        raise DataError(
-            f"{collection.path} has no sentences about its images: index a list of them with --texts, which names "
-            "their column"
-        )
+        raise DataError(_NONE)
     sentences, sure = list(about), catalogue.sure or 0
-    known, codes = _kept(collection.path / _FILE, hasher, sure)
+    known, codes = _kept(catalogue.file.parent / _FILE, hasher, sure)
     missing = sorted(about.keys() - known.keys())
     if missing:
         new = hasher.encode_texts(missing, ids=range(len(known), len(known) + len(missing)), sure=sure).stored()
@@ -62,7 +69,7 @@ def read_captions(collection: Collection, catalogue: Catalogue, hasher: Hasher) 
     assert codes is not None, "there is a sentence"
     codes = codes[[known[sentence] for sentence in sentences]].with_ids(np.arange(len(sentences)))
     by = replace(hasher.calibration, match=hasher.texts.match_of_images)
-    return Captions(sentences, list(about.values()), codes, by)
+    return Captions(sentences, list(about.values()), codes, by, kept=not missing)
 
 
 def keep_captions(collection: Collection, hasher: Hasher) -> None:
@@ -70,8 +77,12 @@ def keep_captions(collection: Collection, hasher: Hasher) -> None:
     with collection.reading() as catalogue:
         if hasher.no_texts is not None or not _about(catalogue):
             return
-        captions = read_captions(collection, catalogue, hasher)
-    file, codes = collection.path / _FILE, captions.codes
+        write_captions(read_captions(catalogue, hasher), catalogue, hasher)
+
+
+def write_captions(captions: Captions, catalogue: Catalogue, hasher: Hasher) -> None:
+    """Write the codes of sentences beside the catalogue that has these."""
+    file, codes = catalogue.file.parent / _FILE, captions.codes
     if file.exists():
         load_arrays(file, _KIND, _VERSION)  # raises where it is not one of ours
     arrays: dict[str, NDArray[Any]] = {"bits": codes.bits}
@@ -81,14 +92,19 @@ def keep_captions(collection: Collection, hasher: Hasher) -> None:
     save_arrays(file, _KIND, _VERSION, arrays, about)
 
 
+def _columns(catalogue: Catalogue) -> list[str]:
+    """Return the columns that may have sentences, by the lists that the images came from."""
+    given = {str(source.options.get("texts") or "") for source in sources_of(catalogue)}
+    return sorted({name.strip() for texts in given for name in (texts, *re.split("[;,]", texts))} - {""})
+
+
 def _about(catalogue: Catalogue) -> dict[str, list[int]]:
     """Return the ids of the images that each sentence is about."""
-    given = {str(source.options.get("texts") or "") for source in sources_of(catalogue)}
-    names = {name.strip() for texts in given for name in (texts, *re.split("[;,]", texts))} - {""}
+    names = _columns(catalogue)
     about: dict[str, list[int]] = {}
     for row in catalogue.images() if names else ():
         columns = json.loads(row.metadata)
-        for sentence in _lines(columns.get(name, "") for name in sorted(names)):
+        for sentence in _lines(columns.get(name, "") for name in names):
             about.setdefault(sentence, []).append(row.id)
     return about
 

@@ -54,10 +54,23 @@ class CodeWriter:
         return f'"uncertainty":{of_image},"bits":"{bits}","bit_uncertainty":{of_bits}'
 
 
-def match_json(distance: float, hamming: int, match: float | None, *, identical: bool) -> str:
-    """Return the members of a match beside those of its image; distance and probability are rounded already."""
+def match_json(distance: float, hamming: int, match: float | None) -> str:
+    """Return how far what was found is, and what that means; distance and probability are rounded already."""
     said = '"match":null,"likely":null' if match is None else f'"match":{match},"likely":"{likely(match)}"'
-    return f'"distance":{distance},"hamming":{hamming},{said},"identical":{"true" if identical else "false"}'
+    return f'"distance":{distance},"hamming":{hamming},{said}'
+
+
+def caption_json(text: str, images: Sequence[int], match: str) -> str:
+    """Return a sentence that was found, the images that it is about, and what `match_json` says of it."""
+    return f'{{"text":{quoted(text)},"images":[{",".join(map(str, images))}],{match}}}'
+
+
+def answer_json(about: str, ranking: str, name: str, found: Sequence[str], left_out: int, best: float | None) -> str:
+    """Return an answer: what is said of the query, what was found under its name, and what is known of the rest."""
+    return (
+        f'{{"query":{{{about}}},"ranking":"{ranking}","{name}":[{",".join(found)}],"left_out":{left_out},'
+        f'"best":{"null" if best is None else best}}}'
+    )
 
 
 def map_json(

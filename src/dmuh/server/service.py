@@ -1,8 +1,8 @@
 """Service: everything that can be done with a catalogue and its images, without HTTP.
 
-Uploads are decoded in other processes. Of four threads beside the event loop one encodes images, one encodes texts, one
-searches and one writes; each works on the items of concurrent requests together. A change is first on the disk, then in
-the index, and then acknowledged.
+Uploads are decoded in other processes. Of five threads beside the event loop one encodes images, one encodes texts, one
+searches images, one searches sentences about them and one writes; each works on the items of concurrent requests
+together. A change is first on the disk, then in the index, and then acknowledged.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from dmuh.hashes import HashModel
 from dmuh.images import Pixels
 from dmuh.index import Searchable
 from dmuh.server.batcher import Batcher
+from dmuh.server.captions import ServedCaptions
 from dmuh.server.class_codes import ClassCodes
 from dmuh.server.duplicates import Duplicates
 from dmuh.server.images.decoders import Decoders
@@ -31,7 +32,8 @@ from dmuh.server.json_answers import CodeWriter, map_json
 from dmuh.server.label_review import LabelReview
 from dmuh.server.map.collection_map import CollectionMap
 from dmuh.server.metrics import ServiceMetrics
-from dmuh.server.searcher import Search, Searcher
+from dmuh.server.queries import Search
+from dmuh.server.searcher import Searcher
 from dmuh.server.texts import ServedTexts
 
 T = TypeVar("T")
@@ -65,6 +67,7 @@ class Service:
         self._sure = catalogue.sure or 0
         self._match = hasher.calibration.match_by_ranking(self._sure)
         self._texts = ServedTexts(hasher, self._sure, metrics.batches("encode"))
+        self._captions = ServedCaptions(hasher, catalogue, metrics.batches("search"))
         self._catalogue = catalogue
         self._decoders = Decoders(hasher.preprocess, most_pixels)
         self._files = ImageFiles(root, added, self._decoders, elsewhere)
@@ -106,7 +109,9 @@ class Service:
         self._duplicates.close()
         self._decoders.close()
         self._files.close()
-        for worker in (self._encoding, self._texts, self._encoding_class, self._writing, self._searching):
+        for worker in (
+            self._encoding, self._texts, self._encoding_class, self._writing, self._searching, self._captions
+        ):  # fmt: skip
             if worker is not None:
                 worker.close()
         self._changer.close()
@@ -117,6 +122,14 @@ class Service:
         if search.by_class:
             self._of_classes()  # says that there are none, if so
         return await self._searching.submit(search)
+
+    async def captions(self, search: Search) -> str:
+        """Return the sentences about images of the collection that are nearest to an image, as JSON."""
+        return await self._captions.search(search)
+
+    def check_captions(self) -> None:
+        """Raise if there are no sentences, before an upload is received for nothing."""
+        self._captions.check()
 
     async def encode(self, content: bytes | bytearray, *, by_class: bool = False) -> Codes:
         """Return the code of an uploaded image, that by class if that is asked for."""
@@ -223,7 +236,7 @@ class Service:
             summary = await self._read(self._summarise)
             if changes == self._changes:  # else it may be outdated already
                 self._summary = summary
-        return summary | {"images": len(self)}
+        return summary | {"images": len(self), "no_captions": self._captions.refusal}
 
     def _summarise(self) -> dict[str, Any]:
         rows = self._catalogue.sample(_SAMPLED, seed=0)
@@ -271,6 +284,7 @@ class Service:
         self._searching.thread.submit(self._searcher.update, new, gone, labels).result()
         if self._by_class is not None:
             self._searching.thread.submit(self._by_class.follow, new, gone).result()
+        self._captions.follow(new, gone)
         self._changes += 1
         self._summary = None
 

@@ -10,6 +10,7 @@ from dmuh.errors import RequestError
 from dmuh.server.api.page import page_routes
 from dmuh.server.api.routes import (
     about_routes,
+    caption_routes,
     cleaning_routes,
     file_routes,
     image_routes,
@@ -41,8 +42,9 @@ def create_app(service: Service, limits: Limits, metrics: ServiceMetrics) -> Gua
     )  # fmt: skip
     uploads = UploadReceiver(limits.bytes)
     for router in (
-        about_routes(service), search_routes(service, uploads), image_routes(service, uploads), file_routes(service),
-        cleaning_routes(service), session_routes(limits), monitoring_routes(service, metrics), page_routes(),
+        about_routes(service), search_routes(service, uploads), caption_routes(service, uploads),
+        image_routes(service, uploads), file_routes(service), cleaning_routes(service), session_routes(limits),
+        monitoring_routes(service, metrics), page_routes(),
     ):  # fmt: skip
         app.include_router(router)
     return Guard(app, limits, metrics)

@@ -15,6 +15,7 @@ from dmuh.server.api.schemas import (
     AskedRanking,
     AtLeast,
     By,
+    CaptionAnswer,
     Duplicates,
     Id,
     Ids,
@@ -27,6 +28,7 @@ from dmuh.server.api.schemas import (
     Map,
     N,
     Name,
+    NTexts,
     Offset,
     QueryCode,
     QueryId,
@@ -43,7 +45,7 @@ from dmuh.server.http.uploads import UploadReceiver
 from dmuh.server.images.files import ImageFile, is_known
 from dmuh.server.limits import Limits
 from dmuh.server.metrics import CONTENT_TYPE, ServiceMetrics
-from dmuh.server.searcher import Search
+from dmuh.server.queries import Search
 from dmuh.server.service import Service
 
 _UPLOADS: dict[str, Any] = {
@@ -100,6 +102,41 @@ def search_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
             code = await service.encode(content, by_class=by == "class")
         search = Search(k, radius, label, code=code, ranking=ranking, at_least=at_least, by_class=by == "class")
         return _json(await service.search(search))
+
+    return router
+
+
+def caption_routes(service: Service, uploads: UploadReceiver) -> APIRouter:
+    """Return the routes that answer images in words."""
+    router = APIRouter(prefix="/api", route_class=QueryRoute)
+    nearest = "The nearest sentences."
+
+    @router.get("/captions", responses=responses(200, nearest, CaptionAnswer, _404="There is no such image."))
+    async def captions(
+        id: QueryId = None,  # noqa: A002
+        path: QueryPath = None,
+        code: QueryCode = None,
+        k: NTexts = 5,
+        ranking: AskedRanking = None,
+        at_least: AtLeast = None,
+    ) -> Response:
+        """Find the sentences that fit an image of the collection best, by its id or path, or a code."""
+        if [id, path, code].count(None) != 2:
+            raise RequestError(422, "give the id or the path of an image, or a code, and not several of them")
+        given = None if code is None else service.code(code)
+        return _json(
+            await service.captions(Search(k, id=id, path=path, code=given, ranking=ranking, at_least=at_least))
+        )
+
+    @router.post("/captions", openapi_extra=UPLOAD, responses=responses(200, nearest, CaptionAnswer, **_UPLOADS))
+    async def captions_of_upload(
+        request: Request, k: NTexts = 5, ranking: AskedRanking = None, at_least: AtLeast = None
+    ) -> Response:
+        """Find the sentences that fit an image that is sent best."""
+        service.check_captions()
+        async with uploads.receive(request) as content:
+            code = await service.encode(content)
+        return _json(await service.captions(Search(k, code=code, ranking=ranking, at_least=at_least)))
 
     return router
 

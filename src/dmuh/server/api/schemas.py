@@ -35,6 +35,7 @@ QueryText = Annotated[
     ),
 ]
 K = Annotated[int, Query(ge=1, le=MOST_K, description="How many images at most.")]
+NTexts = Annotated[int, Query(ge=1, le=MOST_K, description="How many sentences at most.")]
 Radius = Annotated[
     float | None,
     Query(
@@ -92,6 +93,22 @@ Known = Annotated[
 ]
 
 
+def _distance() -> Any:
+    return Field(
+        description="By soft ranking how many bits are expected to differ from the query's; by Hamming ranking how "
+        "many do, a whole number.",
+        examples=[3.4],
+    )
+
+
+def _hamming() -> Any:
+    return Field(description="How many bits differ from the query's.", examples=[3])
+
+
+def _likely() -> Any:
+    return Field(description="The same in words: from 0.8, from 0.4, and below.", examples=["very likely"])
+
+
 class Code(BaseModel):
     """A code: its bits, and how sure they are, where that is known."""
 
@@ -120,20 +137,14 @@ class Image(Code):
 class Match(Image):
     """An image that was found."""
 
-    distance: float = Field(
-        description="By soft ranking how many bits are expected to differ from the query's; by Hamming ranking how "
-        "many do, a whole number.",
-        examples=[3.4],
-    )
-    hamming: int = Field(description="How many bits differ from the query's.", examples=[3])
+    distance: float = _distance()
+    hamming: int = _hamming()
     match: float | None = Field(
         description="Probability that it shares a label with the query, by its distance; 1 for an identical image, "
         "null if it is not known.",
         examples=[0.87],
     )
-    likely: Likely | None = Field(
-        description="The same in words: from 0.8, from 0.4, and below.", examples=["very likely"]
-    )
+    likely: Likely | None = _likely()
     identical: bool = Field(description="Whether it is the same image as the query.", examples=[False])
 
 
@@ -160,6 +171,36 @@ class Answer(BaseModel):
     best: float | None = Field(
         description="The largest probability of sharing a label among the k nearest images, null if there is none or "
         "it is not known.",
+        examples=[0.87],
+    )
+
+
+class Caption(BaseModel):
+    """A sentence about images of the collection that was found."""
+
+    text: str = Field(examples=["two dogs on a beach"])
+    images: list[int] = Field(
+        description="Ids of the images that it is about, as their list says: the first 200 of them.", examples=[[17]]
+    )
+    distance: float = _distance()
+    hamming: int = _hamming()
+    match: float | None = Field(
+        description="Probability that it shares a label with the image, by its distance; null if it is not known.",
+        examples=[0.87],
+    )
+    likely: Likely | None = _likely()
+
+
+class CaptionAnswer(BaseModel):
+    """The nearest sentences, by distance; equal distances are in a fixed random order."""
+
+    query: QueryImage
+    ranking: Ranking
+    texts: list[Caption]
+    left_out: int = Field(description="How many of the k nearest sentences were left out by at_least.", examples=[0])
+    best: float | None = Field(
+        description="The largest probability of sharing a label among the k nearest sentences, null if there is none "
+        "or it is not known.",
         examples=[0.87],
     )
 
@@ -192,6 +233,11 @@ class About(BaseModel):
     no_texts: str | None = Field(
         description="Why sentences cannot be searched with, as the model learned from images alone; null where they "
         "can.",
+        examples=[None],
+    )
+    no_captions: str | None = Field(
+        description="Why images cannot be answered with sentences, as the model or the collection has none; null where "
+        "they can.",
         examples=[None],
     )
     labels: dict[str, int] = Field(description="Every label with the number of its images.", examples=[{"cats": 10}])

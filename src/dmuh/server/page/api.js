@@ -34,7 +34,7 @@ export function query(values) {
 export const thumbnail = (id) => `/api/images/${id}/thumbnail`;
 
 // what is served: filled once it is asked for, and after every change
-export const about = { images: 0, labels: {}, n_bits: 0, match_known: false, no_uploads: null, no_texts: null, uncertainty_percentiles: null };
+export const about = { images: 0, labels: {}, n_bits: 0, match_known: false, no_uploads: null, no_texts: null, no_captions: null, uncertainty_percentiles: null };
 
 export async function learn() {
   Object.assign(about, await ask("/api/about"));

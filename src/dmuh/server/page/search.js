@@ -1,6 +1,7 @@
 // Where to begin, and the nearest images of one of the collection or of one that the user has.
 
 import { about, ask, at, learn, picture, query, say, send, thumbnail } from "./api.js";
+import { drawCaptions } from "./captions.js";
 import { drawCode } from "./code.js";
 import { Feed, feedOf, forgetFeeds, show } from "./feed.js";
 import { changed, go, listOf, read, remember, remembered } from "./state.js";
@@ -68,7 +69,10 @@ export const search = {
   },
   draw(feed, state) {
     at("query").hidden = !feed.about.query;
-    if (feed.about.query) drawQuery(feed.about.query, uploads[state.upload - 1], state);
+    if (feed.about.query) {
+      drawQuery(feed.about.query, uploads[state.upload - 1], state);
+      drawCaptions(feed, uploads[state.upload - 1], state);
+    }
     show(feed);
     say(feed.about.said(feed));
   },
