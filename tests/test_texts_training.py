@@ -1,5 +1,6 @@
 """What holds for every method for images and texts: a new one is tested without writing a test."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -126,6 +127,31 @@ def test_a_hidden_layer_with_dropout_and_the_averaged_copy_of_both_networks(pair
     first, second = arrays["text_network.hash_layer.last.weight"], arrays["text_momentum.hash_layer.last.weight"]
     assert not np.array_equal(first, second)
     assert evaluate_run(run, pairs).texts["text_to_image"]["map"] > CHANCE
+
+
+@pytest.mark.parametrize("shallow", [one for one in OF_BOTH if not issubclass(METHODS[one], Objective)])
+def test_a_fit_logs_the_time_it_took(shallow, pairs, tmp_path, monkeypatch):
+    fit = METHODS[shallow].fit
+
+    def slow(*arguments):
+        time.sleep(0.05)
+        return fit(*arguments)
+
+    monkeypatch.setattr(METHODS[shallow], "fit", slow)
+    (line,) = train(config_of(shallow), tmp_path / "run", dataset=pairs, progress=False).metrics()
+    assert line["seconds"] > 0.05
+    assert line["images_per_second"] == pytest.approx(96 / line["seconds"])
+
+
+def test_a_kernel_larger_than_the_training_set_says_what_it_became(pairs, tmp_path, caplog):
+    run = train(config_of("dmuh-x", kernel=5000, epochs=1), tmp_path / "run", dataset=pairs, progress=False)
+    arrays = run.load_model().arrays
+    n_images, n_texts = (len(arrays[f"{side}.hash_layer.anchors"]) for side in ("network", "text_network"))
+    assert [text for text in caplog.messages if "kernel" in text] == [
+        f"kernel 5,000 is more than there are training images: it became {n_images}",
+        f"kernel 5,000 is more than there are training texts: it became {n_texts}",
+    ]
+    assert n_images < n_texts  # some have two sentences
 
 
 def test_the_head_is_chosen_by_both_directions(pairs, tmp_path, caplog):

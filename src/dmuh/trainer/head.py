@@ -4,6 +4,7 @@ With `kernel` anchors the vectors are similarities to training images, decorrela
 direction a thousand times steeper than another. After the training that linear map is folded into the head.
 """
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from dmuh.network.heads import KernelHead
 from dmuh.protocols import Positions, Split
 from dmuh.trainer.inputs import CachedInputs
 from dmuh.trainer.measuring import spread
+
+log = logging.getLogger(__name__)
 
 _RIDGE = 0.1  # of the mean variance, added to each: directions that hardly vary are not blown up to the rest
 
@@ -117,6 +120,11 @@ class FrozenNetwork:
     def n_anchors(self) -> int:
         """Training images that features are compared with: as many as there are, where fewer than the setting."""
         return 0 if self._anchored is None else len(self._anchored.mean)
+
+    def warn_of_fewer(self, kernel: int, what: str) -> None:
+        """Say so where there are fewer anchors than the setting `kernel` asks for, as there is less of `what`."""
+        if self.n_anchors < kernel:
+            log.warning("kernel %s is more than there are %s: it became %s", f"{kernel:,}", what, f"{self.n_anchors:,}")
 
     @torch.no_grad()
     def finish(self, copy: MomentumCopy | None) -> MomentumCopy | None:

@@ -1,6 +1,5 @@
 """The training loop of deep methods: epochs of steps, each step over one batch of images."""
 
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -30,8 +29,6 @@ from dmuh.trainer.optimisation import (
 )
 from dmuh.trainer.watch import Watch
 
-log = logging.getLogger(__name__)
-
 _CALIBRATED = 1024  # training images at most that the fresh network is fitted to
 
 
@@ -49,10 +46,8 @@ def train_deep(
         return Loop(method, context, network, inputs).run()
     kernel = context.config.network.kernel or 0
     frozen = FrozenNetwork(network, inputs, context.split, kernel, standardize)
-    if context.group.first and frozen.n_anchors < kernel:
-        log.warning(
-            "kernel %s is more than there are training images: it became %s", f"{kernel:,}", f"{frozen.n_anchors:,}"
-        )
+    if context.group.first:
+        frozen.warn_of_fewer(kernel, "training images")
     return frozen.finish(Loop(method, context, frozen.head, frozen.inputs).run())
 
 

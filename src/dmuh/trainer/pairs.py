@@ -6,6 +6,7 @@ one of its texts, and a row of its outputs the image's, then the text's. Copies,
 nothing of it.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -182,6 +183,9 @@ def train_pairs(
     kernel = context.config.network.kernel or 0
     image = FrozenNetwork(network, inputs, context.split, kernel, standardize)
     text = FrozenNetwork(texts.network, texts.inputs, texts.rows.split(context.split), kernel, standardize)
+    if context.group.first:
+        image.warn_of_fewer(kernel, "training images")
+        text.warn_of_fewer(kernel, "training texts")
     width, n_bits = image.head.backbone.n_features, network.n_bits
     backbone = create_backbone(f"features:{width + text.head.backbone.n_features}")
     both = HashNetwork(backbone, 2 * n_bits, "all", dropout=network.dropout).to(network.device)
@@ -205,6 +209,7 @@ def fit_pairs(
     method: "type[ShallowCrossModal]", context: TrainingContext, network: HashNetwork, inputs: Inputs, texts: TextSide
 ) -> None:
     """Fit a shallow method to the features of training images and of the first text of each."""
+    began = time.perf_counter()
     batch = next(iter(inputs.batches([context.split.train])))
     rows = next(iter(texts.inputs.batches([texts.rows.first(batch.positions)])))
     labels = torch.from_numpy(context.data.labels[batch.positions]).float() if context.data.classes else None
@@ -212,8 +217,10 @@ def fit_pairs(
     fitted.fit(batch.activations.cpu(), rows.activations.cpu(), labels)
     network.hash_layer = fitted.image_head_.to(network.device)
     texts.network.hash_layer = fitted.text_head_.to(network.device)
-    context.run.cut_logs(0)
-    context.run.log_epoch({"epoch": 1, "seconds": 0.0, "images_per_second": 0.0}, {"epoch": 1})
+    seconds = time.perf_counter() - began
+    line = {"epoch": 1, "seconds": seconds, "images_per_second": len(batch.positions) / seconds}
+    context.run.cut_logs(0)  # the lines of a fit that was interrupted
+    context.run.log_epoch(line, {"epoch": 1})
 
 
 def pair_outputs(
