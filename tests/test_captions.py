@@ -95,6 +95,18 @@ def test_sentences_come_and_go_with_their_images(index, listed, coloured):
     assert "a late one" in sentences(index)
 
 
+def test_a_sentence_of_several_lines_is_one(coloured, listed):
+    header, *rows = listed.read_text().splitlines()
+    broken = rows[3].rsplit(",", 1)[0] + ',"a red shape\nwith corners"'
+    listed.write_text("\n".join([header, *rows[:3], broken, *rows[4:]]) + "\n")
+    folder = listed.parent / "broken"
+    dmuh("index", coloured / "model", listed, "--dataset", "csv", "--texts", "caption", "--out", folder)
+    found = sentences(folder)
+    assert "a red shape with corners" in found
+    assert not {"a red shape", "with corners"} & found
+    assert "something red and round" in found  # of another row of its image
+
+
 def test_the_file_of_codes_is_made_again(index):
     before, file = answer(index, "--id", 3), index / "texts.safetensors"
     checksum = load_arrays(file, "texts of a collection", 1).checksum

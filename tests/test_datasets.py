@@ -275,7 +275,7 @@ def test_texts_of_one_column(listed, tmp_path):
     dataset = listed("image,label,caption\nimages/2.png,a,A bird.\nimages/1.png,b, a boat \n", texts="caption")
     assert names_of(dataset, tmp_path) == ["images/2.png", "images/1.png"]
     assert dataset.texts == (("A bird.",), ("a boat",))
-    assert dataset.metadata["caption"] == ["A bird.", " a boat "]
+    assert dataset.metadata["caption"] == ["A bird.", "a boat"]
     assert dataset.notes == ()
 
 
@@ -287,6 +287,16 @@ def test_rows_of_one_image_are_one_image_with_all_their_texts_and_labels(listed,
     assert label_texts(dataset) == ["sea;sky", "sky"]
     assert dataset.metadata["site"] == ["north\neast", "north"]
     assert dataset.notes == ("1 images have no text and are left out",)
+
+
+BROKEN = 'image,label,caption\nimages/1.png,a,"A bird\n  on a\r\n\nroof.\u2028 "\nimages/1.png,a,"One\x85bird."\n'
+
+
+def test_line_breaks_in_a_sentence_are_spaces(listed):
+    dataset = listed(BROKEN, texts="caption")
+    assert dataset.texts == (("A bird on a roof.", "One bird."),)
+    assert dataset.metadata["caption"] == ["A bird on a roof.\nOne bird."]
+    assert listed(BROKEN).metadata["caption"] == ["A bird\n  on a\r\n\nroof.\u2028 ", "One\x85bird."]  # no texts
 
 
 def test_rows_stay_as_they_are_where_no_texts_are_read(listed):

@@ -266,8 +266,13 @@ def existing(paths: Sequence[Path], source: Path, on_bad_image: OnBadImage, advi
 
 
 def texts_of(sentences: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts of one image: those of the sentences that say something, each once."""
-    return tuple(dict.fromkeys(sentence.strip() for sentence in sentences if sentence.strip()))
+    """Return the texts of one image: those of the sentences that say something, each once and in one line."""
+    return tuple(dict.fromkeys(text for text in map(in_one_line, sentences) if text))
+
+
+def in_one_line(sentence: str) -> str:
+    """Return a sentence without the breaks of its lines: lines below each other are several sentences elsewhere."""
+    return " ".join(line.strip() for line in sentence.splitlines() if line.strip())
 
 
 def having_texts(

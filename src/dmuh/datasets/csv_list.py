@@ -2,8 +2,8 @@
 
 The path of an image is a column (`path_column`) or is built from columns (`path_format`), relative to the list. Labels
 are one column of names separated by ; (`label_column`, `label_separator`), or one 0/1 column per label. Sentences about
-an image are one or more columns (`texts`); then rows of the same image are one image with the sentences and labels of
-all. All other columns are kept as metadata.
+an image are one or more columns (`texts`), each cell one sentence, whose line breaks are spaces; then rows of the same
+image are one image with the sentences and labels of all. All other columns are kept as metadata.
 """
 
 import csv
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmuh.datasets.base import Dataset, Labels, Texts, existing, having_texts, multi_hot, texts_of
+from dmuh.datasets.base import Dataset, Labels, Texts, existing, having_texts, in_one_line, multi_hot, texts_of
 from dmuh.errors import DataError, unknown
 from dmuh.images import OnBadImage
 
@@ -46,6 +46,7 @@ def load_csv(
     captions = None
     begins = list(range(len(rows)))  # the first row of each image
     if text_columns:
+        rows = [row | {column: in_one_line(row[column]) for column in text_columns} for row in rows]
         rows, paths, captions, begins = _merged(rows, paths, text_columns, file, notes)
     rest = [column for column in columns if column not in (*path_keys, *text_columns)]
     labels, classes, used = _labels(rows, rest, label_column, label_separator, file)
