@@ -33,6 +33,7 @@ from dmuh.codes import Codes
 from dmuh.collection import Collection, Item, Source
 from dmuh.datasets import Dataset, one_hot
 from dmuh.encoder import Hasher, export_run
+from dmuh.encoder.captions import keep_captions, read_captions
 from dmuh.encoder.onnx_export import FrozenPart, to_onnx
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.encoder.syncing import sources_to_follow
@@ -54,6 +55,8 @@ from sharded import begun, noisy_images, projecting_hasher
 from tiny import noise, noise_set, tiny
 
 Ask = Callable[[], Any]
+
+_TEXTS = "texts.safetensors"
 
 
 @dataclass(frozen=True)
@@ -249,6 +252,49 @@ def cases_of_runs(root: Path) -> Iterator[Case]:
     yield from cases_of_checkpoints(root, common, data)
 
 
+def pairs(seed: int, n: int = 90) -> Dataset:
+    """Feature vectors in three clusters, each with sentences that say which it is."""
+    data = vectors(seed, n)
+    words = (("a round thing", "one that rolls"), ("a thing with corners",), ("something soft", "a thing to sleep on"))
+    return dataclasses.replace(data, texts=tuple(words[int(row.argmax())] for row in data.labels))
+
+
+def cases_of_texts(root: Path) -> Iterator[Case]:
+    """A model for images and texts, its export, and the codes of the sentences about the images of an index."""
+    common = {"dataset": "features", "method": "dmuh-x", "text_encoder": "words", "epochs": 3, "kernel": 0}
+    data, said = pairs(0), ["a round thing", "something soft", "nothing of the kind"]
+    for seed, name in enumerate(("one", "two")):
+        settings = {"bits": 8, "batch_size": 16, "query": 6, "train": 20, "validation": 0.3, "seed": seed}
+        train(configure(common, settings), root / name, dataset=data, progress=False)
+        hasher = Hasher.load(root / name)
+        export_run(root / name, root / f"exported {name}")
+        index = Collection(root / f"index {name}")
+        texts = [["first", "second"][seed], *(" ".join(own) for own in data.texts[1:])]
+        described = dataclasses.replace(data, metadata={"caption": texts})
+        source = Source([str(root)], {"dataset": "csv", "texts": "caption"})
+        index.write(hasher.encode(data.images), described, root / name, hasher.digest, source=source)
+        keep_captions(index, hasher)
+    run, bundle, own = root / "one", root / "exported one", Collection(root / "index one")
+    for name in ("model.safetensors", "text_head.onnx", "text_head.onnx.sha256"):
+        yield Case(f"run with texts: {name}", run / name, root / "two" / name, lambda: answers_of(run, data, said))
+    for file in sorted(bundle.iterdir()):
+        twin = root / "exported two" / file.name
+        yield Case(f"export with texts: {file.name}", file, twin, lambda: answers_of(bundle, data, said))
+
+    def captions() -> Any:
+        with own.reading() as catalogue:
+            found = read_captions(catalogue, Hasher.load(run))
+        return [found.sentences, found.images, plain(found.codes)]
+
+    yield Case("index folder: texts.safetensors", own.path / _TEXTS, root / "index two" / _TEXTS, captions)
+
+
+def answers_of(model: Path, data: Dataset, said: list[str]) -> Any:
+    """What a model for images and texts gives for some of each."""
+    hasher = Hasher.load(model)
+    return [plain(hasher.encode(data.images)), plain(hasher.encode_texts(said))]
+
+
 def cases_of_checkpoints(root: Path, common: dict[str, Any], data: Dataset) -> Iterator[Case]:
     """A run that was broken off, and the weights that it comes to when it goes on."""
     for seed, name in enumerate(("half", "other half")):
@@ -377,7 +423,7 @@ def cases_of_catalogues(root: Path) -> Iterator[Case]:
 
 KINDS = (
     cases_of_codes, cases_of_collections, cases_of_earlier_collections, cases_of_shards, cases_of_runs,
-    cases_of_features, cases_of_folders, cases_of_benches, cases_of_catalogues,
+    cases_of_texts, cases_of_features, cases_of_folders, cases_of_benches, cases_of_catalogues,
 )  # fmt: skip
 
 
