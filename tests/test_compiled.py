@@ -161,6 +161,17 @@ def test_processes_that_compile_one_function_at_once_get_its_machine_code_for_th
     assert len(list(tmp_path.rglob("*.nbc"))) == len(kinds)
 
 
+@pytest.mark.long
+def test_a_function_is_compiled_anew_when_one_that_it_calls_was_changed(tmp_path):
+    kernel = "from dmuh.index.compiled import compiled\n{}\n@compiled()\ndef {}(x):\n    return {}\n"
+    (tmp_path / "outer.py").write_text(kernel.format("from inner import inner", "outer", "inner(x) + 1"))
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE.parent}"}
+    for body, expected in (("2 * x", "7\n"), ("2 * x", "7\n"), ("3 * x + 100", "110\n")):
+        (tmp_path / "inner.py").write_text(kernel.format("", "inner", body))
+        command = [sys.executable, "-c", "from outer import outer; print(outer(3))"]
+        assert subprocess.run(command, env=environment, capture_output=True, text=True).stdout == expected
+
+
 def test_machine_code_of_an_older_source_is_neither_found_nor_left(tmp_path):
     _Files(tmp_path, "f", "older").save("int", "old code")
     newer = _Files(tmp_path, "f", "newer")

@@ -3,9 +3,11 @@
 Importing this module imports numba, which takes half a second: modules of kernels are imported when they are used.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -97,8 +99,9 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        numbas = self._cache_file
-        self._cache_file = _Files(self.cache_path, numbas._index_name.removesuffix(".nbi"), numbas._source_stamp)
+        name = self._cache_file._index_name.removesuffix(".nbi")
+        stamps = [_stamp(Path(file).parent) for file in (inspect.getfile(function), __file__)]
+        self._cache_file = _Files(self.cache_path, name, (self._cache_file._source_stamp, *stamps))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for a signature, None if it is not there."""
@@ -116,6 +119,13 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         """Keep the machine code for a signature, unless the disk is full or may not be written any more."""
         with suppress(OSError):
             super().save_overload(sig, data)
+
+
+@lru_cache
+def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return what changes with any source in a folder: a function has in it the machine code of those that it calls."""
+    files = [(file.name, file.stat()) for file in sorted(folder.glob("*.py"))]
+    return tuple((name, about.st_mtime_ns, about.st_size) for name, about in files)
 
 
 class _Files(IndexDataCacheFile):  # type: ignore[misc]
