@@ -53,8 +53,9 @@ def looped(outputs: Tensor, batch: TrainBatch, u: Tensor | None, gamma: float) -
                     pair = math.exp(mean_i + sum(unsure[j][b]) / n_bits)
                     likelihood += weight * pair * (math.log1p(math.exp(-abs(theta))) + max(theta, 0) - s * theta)
                     total += weight
-            for h, doubt in zip(sides[i][a], unsure[i][a], strict=True):
-                error += math.exp(doubt) * (h - (1 if h >= 0 else -1)) ** 2
+            for k, (h, doubt) in enumerate(zip(sides[i][a], unsure[i][a], strict=True)):
+                code = 1 if sides[i][0][k] + sides[i][1][k] >= 0 else -1
+                error += math.exp(doubt) * (h - code) ** 2
                 uncertainty += doubt
     elements = 2 * size * n_bits
     terms = {"similarity": likelihood / total, "quantization": WEIGHTS["beta"] * error / elements}

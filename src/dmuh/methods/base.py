@@ -106,6 +106,10 @@ class Objective(nn.Module, abc.ABC):
         """Return the weight of every pair of a batch, in S's shape: by `similar_weight`, where the method has it."""
         return pair_weights(similarity, getattr(self.options, "similar_weight", 1.0))
 
+    def target_codes(self, outputs: Tensor) -> Tensor:
+        """Return the codes b (B, n_bits) that a quantisation term draws the outputs to: their signs."""
+        return signs(outputs)
+
     def notes(self, outputs: Tensor, batch: TrainBatch) -> dict[str, float]:
         """Return what else is logged of a step with the outputs (B, n_bits), by name."""
         del outputs, batch

@@ -14,7 +14,6 @@ from dmuh.methods.base import (
     negative_log_likelihood,
     normalization_setting,
     scales,
-    signs,
     similar_weight_setting,
 )
 from dmuh.methods.regu import PAPER_TRAINING
@@ -117,7 +116,7 @@ class DMUH(Objective):
         if self.weigh_images:
             image = weight.mean(dim=1)
             likelihood = torch.exp(image[:, None] + image[None, :]) * likelihood
-        error = (outputs - signs(outputs)) ** 2  # (B, n_bits)
+        error = (outputs - self.target_codes(outputs)) ** 2  # (B, n_bits)
         if self.weigh_bits:
             by_norm = self.options.quantization_weights == "norm"
             error = (torch.exp(weight).mean(dim=1, keepdim=True) if by_norm else torch.exp(weight)) * error

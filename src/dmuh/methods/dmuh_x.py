@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dmuh.methods.dmuh import DMUH, DMUHOptions
 from dmuh.methods.dmuh_plus import DMUHPlus, DMUHPlusOptions
-from dmuh.methods.images_and_texts import Stacked, within_setting
+from dmuh.methods.images_and_texts import OneCode, Stacked, within_setting
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DMUHPlusXOptions(DMUHPlusOptions):
     within: float = within_setting()
 
 
-class DMUHX(Stacked, DMUH):
+class DMUHX(OneCode, DMUH):
     """Eq. 8 over the images and texts of a batch.
 
     The image network gives h^x, its momentum copy m^x, the text network h^y and its own copy m^y. As in Eq. 4 and 5,
@@ -30,11 +30,12 @@ class DMUHX(Stacked, DMUH):
     where pairs i and j share a label, so that the likelihood of Eq. 1 holds for an image and a text as for two images,
 
         L = Σ_ab Σ_ij e^(ū^a_i + ū^b_j)·(softplus Θ^ab_ij - S_ij·Θ^ab_ij)
-          + β·Σ_a Σ_ik e^(u^a_ik)·(h^a_ik - b^a_ik)² + γ·Σ_a Σ_ik u^a_ik
+          + β·Σ_a Σ_ik e^(u^a_ik)·(h^a_ik - b_ik)² + γ·Σ_a Σ_ik u^a_ik
 
     a and b are x and y, so that the first sum has image–image, text–text and, twice, image–text pairs; an image and its
-    own text are one of these. This is Eq. 8 over 2·B items. Its options are DMUH's, and `within`, the weight of
-    image–image and text–text pairs.
+    own text are one of these. An image and its text shall get one code, so both are drawn to b_i = sign(h^x_i + h^y_i);
+    else this is Eq. 8 over 2·B items. Its options are DMUH's, and `within`, the weight of image–image and text–text
+    pairs.
     """
 
     Options = DMUHXOptions

@@ -77,6 +77,15 @@ class Stacked(Objective):
         )
 
 
+class OneCode(Stacked):
+    """A method of this kind that draws an image and its text to one code, b_i = sign(h^x_i + h^y_i), as DCMH does."""
+
+    def target_codes(self, outputs: Tensor) -> Tensor:
+        """Return the code of each pair, once for its image and once for its text: (2·B, n_bits)."""
+        image, text = outputs.chunk(2)
+        return super().target_codes(image + text).repeat(2, 1)
+
+
 class ShallowCrossModal(abc.ABC):
     """A method that is fitted in one go to the features of images and of their texts.
 

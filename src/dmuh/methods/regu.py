@@ -13,7 +13,6 @@ from dmuh.methods.base import (
     negative_log_likelihood,
     normalization_setting,
     scales,
-    signs,
     similar_weight_setting,
 )
 
@@ -60,7 +59,7 @@ class Regu(Objective):
         pair, element = scales(self.options.normalization, len(outputs), self.n_bits, self.n_train)
         likelihood = negative_log_likelihood(outputs, batch.similarity)
         likelihood = likelihood * self.pair_weights(batch.similarity)
-        error = (outputs - signs(outputs)) ** 2
+        error = (outputs - self.target_codes(outputs)) ** 2
         return {
             "similarity": pair * self.options.likelihood_weight * likelihood.sum(),
             "quantization": element * self.options.beta * error.sum(),

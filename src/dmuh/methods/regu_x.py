@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dmuh.methods.images_and_texts import Stacked, within_setting
+from dmuh.methods.images_and_texts import OneCode, within_setting
 from dmuh.methods.regu import Regu, ReguOptions
 
 
@@ -13,10 +13,11 @@ class ReguXOptions(ReguOptions):
     within: float = within_setting()
 
 
-class ReguX(Stacked, Regu):
+class ReguX(OneCode, Regu):
     """Eq. 2 over the images and texts of a batch: pairwise likelihood and quantisation, all items alike.
 
-    L = Σ_ab Σ_ij (softplus Θ^ab_ij - S_ij·Θ^ab_ij) + β·Σ_a Σ_i ‖h^a_i - b^a_i‖² for a and b images and texts.
+    L = Σ_ab Σ_ij (softplus Θ^ab_ij - S_ij·Θ^ab_ij) + β·Σ_a Σ_i ‖h^a_i - b_i‖² for a and b images and texts, and one
+    code b_i = sign(h^x_i + h^y_i) for an image and its text.
     """
 
     Options = ReguXOptions
