@@ -149,7 +149,7 @@ def _coloured(folder: Path) -> None:
         path = f"pictures/{colour}/{shape}-{n:02}.png"
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         picture.save(folder / path)
-        rows.append(f"{path},{colour} {shape},{SENTENCES[n % 4].format(colour, shape)}")
+        rows.append(f"{path},{colour} {shape},{SENTENCES[n // 6 % 4].format(colour, shape)}")
     (folder / "list.csv").write_text("\n".join(rows) + "\n")
     settings = {"method": "dmuh-x", "texts": "caption", "text_encoder": "words", "bits": 24, "epochs": 40}
     settings |= {"dataset": "csv", "data": str(folder / "list.csv")}
