@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 
 from dmuh import __version__
 from dmuh.errors import RequestError
+from dmuh.server.api.direct import Direct
 from dmuh.server.api.page import page_routes
 from dmuh.server.api.routes import (
     about_routes,
@@ -41,13 +42,14 @@ def create_app(service: Service, limits: Limits, metrics: ServiceMetrics) -> Gua
         },
     )  # fmt: skip
     uploads = UploadReceiver(limits.bytes)
+    searching = search_routes(service, uploads)
     for router in (
-        about_routes(service), search_routes(service, uploads), caption_routes(service, uploads),
+        about_routes(service), searching, caption_routes(service, uploads),
         image_routes(service, uploads), file_routes(service), cleaning_routes(service), session_routes(limits),
         monitoring_routes(service, metrics), page_routes(),
     ):  # fmt: skip
         app.include_router(router)
-    return Guard(app, limits, metrics)
+    return Guard(Direct(app, searching.routes), limits, metrics)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

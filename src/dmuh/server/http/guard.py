@@ -14,6 +14,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from dmuh.server.metrics import ServiceMetrics
 
 log = logging.getLogger(__name__)
 
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -119,11 +121,7 @@ class Guard:
 
     def _is_ours(self, authority: str) -> bool:
         """Return whether a Host header names this service: by a known name, or by an address, which needs no DNS."""
-        try:
-            name = (urlsplit(f"//{authority}").hostname or "").rstrip(".")
-        except ValueError:
-            return False
-        address = _address(name)
+        name, address = _host(authority)
         if address is None:
             return name in self._names
         return address.is_loopback or not is_loopback(self.limits.host)
@@ -164,7 +162,17 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or (address is not None and address.is_loopback)
 
 
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+@lru_cache(256)  # few are sent again and again
+def _host(authority: str) -> tuple[str | None, _Address | None]:
+    """Return the name in a Host header, and the address that it is, None for what there is not."""
+    try:
+        name = (urlsplit(f"//{authority}").hostname or "").rstrip(".")
+    except ValueError:
+        return None, None
+    return name, _address(name)
+
+
+def _address(name: str) -> _Address | None:
     try:
         return ipaddress.ip_address(name)
     except ValueError:
