@@ -58,6 +58,20 @@ def process_pool(workers: int) -> ProcessPoolExecutor:
 
 
 @contextmanager
+def killable_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Give such a pool; if anything stops this process its workers are killed, whose work must bear that."""
+    pool = process_pool(workers)
+    try:
+        yield pool
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
 def uninterrupted() -> Iterator[None]:
     """Let Ctrl-C wait for the end of the block, which must be short.
 

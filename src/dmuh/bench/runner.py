@@ -1,9 +1,7 @@
 """A grid of runs, made by worker processes; what is done is left alone, what was interrupted goes on."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from dmuh.files import locked
 from dmuh.machine import cores
 from dmuh.methods import METHODS
 from dmuh.runs import Run
-from dmuh.workers import process_pool, result_of, uninterrupted, wait_for_one
+from dmuh.workers import killable_pool, result_of, uninterrupted, wait_for_one
 
 _LOOK = 1.0  # seconds between two looks at how far the runs are
 _AROUND = 3.0  # seconds of a run beside its training
@@ -60,7 +58,7 @@ def run_grid(
     with locked(out / ".lock", busy):
         write_results(grid, out)
         left = [cell for cell in grid.cells if _summary(out, cell) is None]
-        with _pool(jobs) as pool:
+        with killable_pool(jobs) as pool:
             threads = max(1, cores() // jobs)
             with uninterrupted():
                 waiting = {pool.submit(run_cell, cell, _folder(out, cell), threads): cell for cell in left}
@@ -125,17 +123,3 @@ def _expected(done: list[tuple[Cell, dict[str, Any]]]) -> Callable[[Cell], float
         return mean.get((dataset, cell.config.method)) or mean.get((dataset, kind)) or _ROUGH[kind]
 
     return seconds
-
-
-@contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Give worker processes; if anything stops this one they are killed: their runs are whole up to the last epoch."""
-    pool = process_pool(jobs)
-    try:
-        yield pool
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.kill()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
