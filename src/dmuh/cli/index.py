@@ -51,8 +51,7 @@ def index(
     dmuh index photos.index --sync
     """
     if to is not None:
-        given = images or sure is not None or engine or any((*change.given(), *dataset.given(), *hashes.given()))
-        if given:
+        if images or sure is not None or engine or change.given() or dataset.given() or hashes.given():
             raise ConfigError("codes are handed over as they are: give them and --to, if need be --out and --replace")
         hand_over_to(source, to, out, replace, as_json)
         return

@@ -109,6 +109,18 @@ def _likely() -> Any:
     return Field(description="The same in words: from 0.8, from 0.4, and below.", examples=["very likely"])
 
 
+def _left_out(what: str) -> Any:
+    return Field(description=f"How many of the k nearest {what} were left out by at_least.", examples=[0])
+
+
+def _best(what: str) -> Any:
+    return Field(
+        description=f"The largest probability of sharing a label among the k nearest {what}, null if there is none or "
+        "it is not known.",
+        examples=[0.87],
+    )
+
+
 class Code(BaseModel):
     """A code: its bits, and how sure they are, where that is known."""
 
@@ -167,12 +179,8 @@ class Answer(BaseModel):
     query: QueryImage
     ranking: Ranking
     matches: list[Match]
-    left_out: int = Field(description="How many of the k nearest images were left out by at_least.", examples=[0])
-    best: float | None = Field(
-        description="The largest probability of sharing a label among the k nearest images, null if there is none or "
-        "it is not known.",
-        examples=[0.87],
-    )
+    left_out: int = _left_out("images")
+    best: float | None = _best("images")
 
 
 class Caption(BaseModel):
@@ -197,12 +205,8 @@ class CaptionAnswer(BaseModel):
     query: QueryImage
     ranking: Ranking
     texts: list[Caption]
-    left_out: int = Field(description="How many of the k nearest sentences were left out by at_least.", examples=[0])
-    best: float | None = Field(
-        description="The largest probability of sharing a label among the k nearest sentences, null if there is none "
-        "or it is not known.",
-        examples=[0.87],
-    )
+    left_out: int = _left_out("sentences")
+    best: float | None = _best("sentences")
 
 
 class ImageList(BaseModel):
