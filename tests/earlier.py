@@ -9,8 +9,8 @@ import numpy as np
 
 from dmuh.codes import Codes, uncertainty_percentiles
 from dmuh.collection import Collection, Item
-from dmuh.documents import write_document
 from dmuh.files import save_arrays, saved_checksum
+from dmuh.files.documents import write_document
 from dmuh.index import HammingIndex
 
 FILES = ["codes.safetensors", "collection.json", "items.jsonl", "lines.safetensors", "source.safetensors"]

@@ -12,11 +12,10 @@ import pytest
 import dmuh
 
 SOURCE = Path(dmuh.__file__).parent
-ORDER = ["errors", "machine", "progress", "workers", "files", "onnx_cache", "documents", "config", "codes", "index",
-         "metrics", "images", "datasets", "texts", "protocols", "catalogue", "collection", "backbones",
-         "network", "methods", "runs", "encoder", "features", "duplicates", "wrong_labels", "trainer",
-         "opening", "review", "shards", "handover", "hashes", "estimator", "bench", "report", "server",
-         "cli"]  # fmt: skip
+ORDER = ["errors", "machine", "progress", "files", "config", "codes", "index", "metrics", "images", "datasets", "texts",
+         "protocols", "catalogue", "collection", "backbones", "network", "methods", "runs", "encoder", "features",
+         "duplicates", "wrong_labels", "trainer", "opening", "review", "shards", "handover", "hashes", "estimator",
+         "bench", "report", "server", "cli"]  # fmt: skip
 WITH_TORCH = {"backbones", "network", "methods", "encoder/onnx_export.py", "encoder/onnx_operators.py",
               "encoder/onnx_recorder.py", "trainer", "estimator", "bench"}  # fmt: skip
 MODULES = sorted(SOURCE.rglob("*.py"))

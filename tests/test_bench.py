@@ -31,9 +31,9 @@ from dmuh.bench.results import write_results
 from dmuh.bench.uncertainty import area_under_curve, reliability
 from dmuh.codes import Codes
 from dmuh.datasets import load_dataset
-from dmuh.documents import read_document, write_document
 from dmuh.errors import ConfigError, DmuhError, RunError
 from dmuh.files import locked
+from dmuh.files.documents import read_document, write_document
 from dmuh.images import read_pixels
 from dmuh.network import load_networks
 from dmuh.protocols import Split, protocol_of

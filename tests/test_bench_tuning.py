@@ -8,8 +8,8 @@ import pytest
 from commands import dmuh
 from dmuh.bench import TUNING, chosen_settings, read_grid, read_tuning, tune
 from dmuh.bench.cells import SUMMARY, run_cell, summary_of
-from dmuh.documents import write_document
 from dmuh.errors import ConfigError
+from dmuh.files.documents import write_document
 
 FILE = """
     [settings]

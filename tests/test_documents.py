@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmuh.documents import Journal, digest_of, read_document, refuse_foreign, write_document
 from dmuh.errors import DataError, FormatError
+from dmuh.files.documents import Journal, digest_of, read_document, refuse_foreign, write_document
 
 CONTENT = {"é": [1, 2.5, None, True, float("inf")], "nested": {"a": "b", "1": 2}, "text": 'x\n"\u2028'}
 

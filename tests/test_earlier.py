@@ -12,8 +12,8 @@ import pytest
 from commands import dmuh
 from dmuh.catalogue import Catalogue, Decision, Entry
 from dmuh.collection import Collection, Source, items_of
-from dmuh.documents import read_document, write_document
 from dmuh.errors import FormatError
+from dmuh.files.documents import read_document, write_document
 from earlier import FILES, write_earlier
 from test_collection import NAMES, make_codes, make_dataset
 

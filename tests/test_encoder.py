@@ -16,10 +16,10 @@ from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import ConfigError, DataError, DtypeError, FormatError, ImageError, InputError, RunError
 from dmuh.files import save_arrays
 from dmuh.images import Reading, read_pixels
+from dmuh.machine.workers import process_pool
 from dmuh.network import load_networks
 from dmuh.runs import Run
 from dmuh.trainer.evaluation import evaluate_run
-from dmuh.workers import process_pool
 from sharded import noisy_images, projecting_hasher
 
 KINDS = ["digit", "shape"]  # trained from scratch, and frozen as learned elsewhere

@@ -21,8 +21,8 @@ from PIL import Image
 from chromium import CHROMIUM, NO_CHROMIUM, launched
 from commands import dmuh, refused
 from dmuh.datasets import DATASETS
-from dmuh.documents import file_digest, read_document, write_document
 from dmuh.errors import FormatError
+from dmuh.files.documents import file_digest, read_document, write_document
 from dmuh.methods import METHODS
 from dmuh.protocols import PROTOCOLS
 from dmuh.report import experiment, figures

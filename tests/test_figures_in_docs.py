@@ -34,7 +34,7 @@ def test_results_of_the_readme():
     header, *shown = rows(section(README, "Results"))
     assert header == ["method", "CIFAR-10", "MS-COCO, 18 classes", "clothes"]
     assert len(shown) >= 4
-    for number, name in enumerate(("tuned-cifar10", "several-coco18", "tuned-apparel"), start=1):
+    for number, name in enumerate(("tuned-cifar10", "tuned-coco18", "tuned-apparel"), start=1):
         columns, *known = rows(TABLES[f"{name}-storage"])
         plain, sure = columns.index("Hamming distance"), columns.index("soft, 1 sure bit per bit")
         measured = {row[0]: f"{row[plain]} → {row[sure]}" for row in known if row[1] == "32"}

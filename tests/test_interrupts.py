@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from dmuh.workers import result_of, uninterrupted, wait_for_one
+from dmuh.machine.workers import result_of, uninterrupted, wait_for_one
 
 
 def press_ctrl_c() -> None:

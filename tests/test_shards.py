@@ -15,8 +15,8 @@ from commands import dmuh, refused
 from dmuh.collection import Collection
 from dmuh.datasets import load_images
 from dmuh.datasets.folder import load_folder
-from dmuh.documents import digest_of, file_digest, read_document, write_document
 from dmuh.errors import ConfigError, DataError, FormatError, MissingExtraError, RunError
+from dmuh.files.documents import digest_of, file_digest, read_document, write_document
 from dmuh.images import Reading
 from dmuh.index import HammingIndex
 from dmuh.shards import Shards, assigned_shards, encode_shard, parse_shard

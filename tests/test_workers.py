@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from dmuh import workers
-from dmuh.workers import over_cores
+from dmuh.machine import workers
+from dmuh.machine.workers import over_cores
 
 
 @pytest.fixture(autouse=True, params=[1, 2, 3, 8])

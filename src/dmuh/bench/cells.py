@@ -14,8 +14,8 @@ from dmuh.bench.grid import Cell
 from dmuh.bench.uncertainty import study
 from dmuh.config import DataSettings
 from dmuh.datasets import Dataset, load_dataset
-from dmuh.documents import read_document, write_document
 from dmuh.errors import FormatError, TrainingError
+from dmuh.files.documents import read_document, write_document
 from dmuh.machine import give_freed_memory_back
 from dmuh.runs import Run
 from dmuh.trainer import train

@@ -9,9 +9,9 @@ from typing import Any
 
 from dmuh.bench.cells import summary_of
 from dmuh.bench.grid import Cell, Grid
-from dmuh.documents import refuse_foreign, write_document
 from dmuh.encoder.calibration import SURE
 from dmuh.files import write_text
+from dmuh.files.documents import refuse_foreign, write_document
 from dmuh.methods import METHODS
 from dmuh.runs import Run
 from dmuh.trainer.text_evaluation import TO_IMAGES, TO_TEXTS

@@ -12,9 +12,9 @@ from dmuh.bench.results import write_results
 from dmuh.errors import RunError
 from dmuh.files import locked
 from dmuh.machine import cores
+from dmuh.machine.workers import killable_pool, result_of, uninterrupted, wait_for_one
 from dmuh.methods import METHODS
 from dmuh.runs import Run
-from dmuh.workers import killable_pool, result_of, uninterrupted, wait_for_one
 
 _LOOK = 1.0  # seconds between two looks at how far the runs are
 _AROUND = 3.0  # seconds of a run beside its training

@@ -33,7 +33,7 @@ def bench(
     Example: dmuh bench configs/bench/digits.toml --out bench/digits
 
     Runs that are done are left alone, those that were stopped go on: the same command again is always right. Where the
-    file has a section [tuning], settings are chosen by held-out training images first. Next: dmuh report.
+    file has a section `tuning`, settings are chosen by held-out training images first. Next: dmuh report.
     """
     from dmuh.config import parse_override
 

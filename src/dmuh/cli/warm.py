@@ -18,7 +18,7 @@ def warm(as_json: Json = False) -> None:
     Small work never waits for a compiler. Large work, and a service in its first seconds, find the machine code ready.
     """
     from dmuh.machine import cores
-    from dmuh.workers import killable_pool, result_of
+    from dmuh.machine.workers import killable_pool, result_of
 
     names = list(_rehearsals())
     steps: list[dict[str, Any]] = []

@@ -34,9 +34,9 @@ from dmuh.codes import Codes
 from dmuh.collection.items import Item, entry_of, stamps_of
 from dmuh.collection.notes import INDEX, is_catalogue
 from dmuh.collection.paths import Places, common_root
-from dmuh.documents import is_document, read_document
 from dmuh.errors import FormatError
 from dmuh.files import load_arrays, saved_checksum, saved_kind
+from dmuh.files.documents import is_document, read_document
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from dmuh.config.sections import (
     setting,
 )
 from dmuh.config.toml import parse_override, parse_toml, read_toml, toml_value
-from dmuh.documents import digest_of
+from dmuh.files.documents import digest_of
 
 __all__ = [
     "SECTIONS",

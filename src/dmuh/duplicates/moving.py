@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dmuh.documents import read_document, write_document
 from dmuh.errors import DataError
 from dmuh.files import written_whole
+from dmuh.files.documents import read_document, write_document
 
 _KIND = "dmuh moved duplicates"
 _NAME = re.compile(r"dmuh-moved-(\d{4,})\.json")

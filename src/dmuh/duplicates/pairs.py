@@ -12,8 +12,8 @@ from dmuh.duplicates.codes import feature_words, picture_words
 from dmuh.duplicates.windows import CELLS, one_dimensional, symmetries, taps, tilts
 from dmuh.errors import InputError
 from dmuh.images import GREY_SIDE
+from dmuh.machine.workers import over_cores
 from dmuh.progress import Counting, uncounted
-from dmuh.workers import over_cores
 
 FEATURE_RADIUS = 84  # of 256 bits: 99% of the edits of photographs with the least cosine are within it
 PICTURE_RADIUS = 12  # of 63 bits: within it are 95% of the edits that move nothing, and 1 unrelated pair in 40,000

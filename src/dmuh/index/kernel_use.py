@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dmuh.workers import worker_process
+from dmuh.machine.workers import worker_process
 
 _AT_ONCE = 200_000_000  # pairs of codes that numpy compares in about a second
 _IN_ALL = 2_000_000_000  # pairs compared by numpy in one process after which its kernels are compiled

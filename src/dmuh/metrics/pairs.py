@@ -10,9 +10,9 @@ from dmuh.codes import Codes
 from dmuh.index.bits import as_words
 from dmuh.index.grouping import group, in_key_order
 from dmuh.index.kernel_use import KernelUse
+from dmuh.machine.workers import over_cores
 from dmuh.metrics import plain
 from dmuh.metrics.figures import Figures, Rules
-from dmuh.workers import over_cores
 
 _WORTH_GROUPING = 0.7  # share of distinct (code, labels) below which working on each once pays
 RANKING = 5  # what ranking a pair costs by numpy, in pairs compared

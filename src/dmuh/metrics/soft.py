@@ -15,11 +15,11 @@ from dmuh.index.bits import as_words
 from dmuh.index.grouping import group
 from dmuh.index.planes import plane_masks, planes_of
 from dmuh.index.soft import UNITS
+from dmuh.machine.workers import over_cores
 from dmuh.metrics import plain
 from dmuh.metrics.expected import harmonic_numbers
 from dmuh.metrics.figures import Figures, Rules
 from dmuh.metrics.pairs import KERNELS, RANKING, Ints, Labels, arranged, label_words
-from dmuh.workers import over_cores
 
 _TOGETHER = 64  # queries that are counted before their counts are made into figures
 _WEIGHING = 15  # what a soft distance costs by numpy, in pairs compared

@@ -12,8 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dmuh.documents import file_digest, read_document
 from dmuh.errors import FormatError, RunError
+from dmuh.files.documents import file_digest, read_document
 
 Row = dict[str, str]  # a line of results.csv
 _COLUMNS = ("bits", "seed")  # axes that are no rows

@@ -29,7 +29,6 @@ from typing import Any
 from dmuh.codes import Codes
 from dmuh.config import Config, DataSettings, build, parse_toml, read_toml, settings_digest
 from dmuh.datasets import Dataset, ImageFiles, load_dataset
-from dmuh.documents import Journal, read_document, write_document
 from dmuh.errors import ConfigError, DataError, FormatError, RunError
 from dmuh.files import (
     Array,
@@ -41,6 +40,7 @@ from dmuh.files import (
     saved_checksum,
     write_text,
 )
+from dmuh.files.documents import Journal, read_document, write_document
 from dmuh.protocols import Split
 from dmuh.runs.environment import environment
 

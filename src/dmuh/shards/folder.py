@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from dmuh.codes import Codes
 from dmuh.collection import Collection, Item
 from dmuh.collection.paths import common_root
-from dmuh.documents import digest_of, file_digest, read_document, write_document
 from dmuh.errors import DataError, FormatError, RunError
 from dmuh.files import clear_torn
+from dmuh.files.documents import digest_of, file_digest, read_document, write_document
 from dmuh.index import HammingIndex, MilvusIndex
 from dmuh.shards.sources.parquet import arrow
 

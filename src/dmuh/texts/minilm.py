@@ -17,11 +17,11 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from dmuh.errors import FormatError, MissingExtraError, MissingPackageError
-from dmuh.onnx_cache import kept_network
+from dmuh.files.onnx_cache import kept_network
+from dmuh.machine.workers import over_cores
 from dmuh.progress import Counting
 from dmuh.texts.base import TextEncoder
 from dmuh.texts.minilm_graph import LONGEST, N_FEATURES, onnx_graph
-from dmuh.workers import over_cores
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from dmuh.images import Preprocess
+from dmuh.machine.workers import worker_process
 from dmuh.server.images.decode import decode, limit_memory
-from dmuh.workers import worker_process
 
 _LOOK = 0.25  # seconds between two checks of whether anybody still waits for an image
 _READY = 60.0  # seconds that a process may take to start

@@ -15,8 +15,8 @@ from dmuh.catalogue import Catalogue
 from dmuh.codes import Codes
 from dmuh.errors import FormatError
 from dmuh.files import load_arrays, save_arrays
+from dmuh.machine.workers import worker_process
 from dmuh.server.map.layout import layout
-from dmuh.workers import worker_process
 
 log = logging.getLogger(__name__)
 
