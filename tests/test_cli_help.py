@@ -39,6 +39,8 @@ def test_a_help_has_an_example_and_names_no_types_that_say_nothing(command):
     assert "list[" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in re.sub(r"csv, …|train … with", "", text)  # nothing is cut
+    about = next(registered.help or "" for registered in app.registered_commands if registered.name == command)
+    assert " ".join(about.split()) in " ".join(text.split())  # nor taken for markup
 
 
 def test_a_help_in_a_terminal_fits_it():

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from dmuh.cli import console
 from dmuh.cli.console import say, say_json, warn
-from dmuh.cli.options import Json, flag
+from dmuh.cli.options import Json, OptionGroup, flag, with_groups
 from dmuh.cli.stopping import AGAIN, stoppable
 from dmuh.errors import ConfigError
 
@@ -27,7 +28,29 @@ def _how_to_go_on(**options: Any) -> str:
     return f"what was moved can be taken back by: dmuh duplicates --undo {shlex.quote(str(into))}"
 
 
+@dataclass(frozen=True)
+class ResultOptions(OptionGroup):
+    """What is done with duplicates that were found."""
+
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as a table.")] = None
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result as a page of small pictures, one HTML file.")
+    ] = None
+    move_to: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Say what would be moved there: all but the best of each group."),
+    ] = None
+    yes: Annotated[bool, flag("--yes", help="With --move-to: move it.")] = False
+
+    def check(self) -> None:
+        """Raise if these options do not go together."""
+        if self.yes and self.move_to is None:
+            raise ConfigError("--yes goes with --move-to DIR")
+        check_file(self.page, self.csv)
+
+
 @stoppable(_how_to_go_on)
+@with_groups
 def duplicates(
     folder: Annotated[
         Path | None, typer.Argument(metavar="FOLDER", help="Folder of images, looked through with all below it.")
@@ -40,15 +63,7 @@ def duplicates(
         float | None,
         typer.Option(metavar="X", help="How alike near duplicates are at least, 0 to 1; 0.57 if not given."),
     ] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as a table.")] = None,
-    page: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the result as a page of small pictures, one HTML file.")
-    ] = None,
-    move_to: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Say what would be moved there: all but the best of each group."),
-    ] = None,
-    yes: Annotated[bool, flag("--yes", help="With --move-to: move it.")] = False,
+    wanted: ResultOptions = ResultOptions(),  # noqa: B008 (never used: each option has its default)
     undo: Annotated[Path | None, typer.Option(metavar="DIR", help="Move back what was moved into this folder.")] = None,
     state: Annotated[
         Path | None,
@@ -64,32 +79,22 @@ def duplicates(
     --move-to DIR --yes moves the others away, and --undo DIR moves them back.
     """
     if undo is not None:
-        if any(value is not None for value in (folder, against, at_least, csv, page, move_to, state)) or yes:
+        others = [folder, against, at_least, state, wanted.csv, wanted.page, wanted.move_to]
+        if any(value is not None for value in others) or wanted.yes:
             raise ConfigError("--undo takes the folder that things were moved into, and no other option but --json")
         _undo(undo, as_json)
         return
     if folder is None:
         raise ConfigError("give a folder of images: dmuh duplicates FOLDER")
-    if yes and move_to is None:
-        raise ConfigError("--yes goes with --move-to DIR")
-    check_file(page, csv)
+    wanted.check()
     found = _features(folder, state)
     limit = {} if at_least is None else {"at_least": at_least}
     if against is None:
-        _groups(found, limit, csv, page, move_to, yes, as_json)
-    else:
-        if folder.resolve() == against.resolve():
-            raise ConfigError(f"--against must be another folder than {folder}")
-        _matches(
-            found,
-            _features(against, None if state is None else state / "against"),
-            limit,
-            csv,
-            page,
-            move_to,
-            yes,
-            as_json,
-        )
+        _groups(found, limit, wanted, as_json)
+        return
+    if folder.resolve() == against.resolve():
+        raise ConfigError(f"--against must be another folder than {folder}")
+    _matches(found, _features(against, state and state / "against"), limit, wanted, as_json)
 
 
 def check_file(*files: Path | None) -> None:
@@ -110,18 +115,15 @@ def _features(folder: Path, state: Path | None) -> "FolderFeatures":
     return found
 
 
-def _groups(
-    found: "FolderFeatures", limit: dict[str, float], csv: Path | None, page: Path | None, move_to: Path | None,
-    yes: bool, as_json: bool,
-) -> None:  # fmt: skip
+def _groups(found: "FolderFeatures", limit: dict[str, float], wanted: ResultOptions, as_json: bool) -> None:
     from dmuh.duplicates import find_groups, in_bytes
     from dmuh.report import duplicates as report
 
     groups = find_groups(found, count=console.counting_bar, **limit)
-    if csv is not None:
-        report.write_csv(csv, groups)
-    if page is not None:
-        report.write_page(page, found.root, len(found), groups)
+    if wanted.csv is not None:
+        report.write_csv(wanted.csv, groups)
+    if wanted.page is not None:
+        report.write_page(wanted.page, found.root, len(found), groups)
     result = report.as_json(found.root, len(found), groups)
     others = [each.path for group in groups for each in group.others]
     if not as_json:
@@ -130,40 +132,37 @@ def _groups(
             f"{len(found):,} images, {len(groups):,} groups, {result['duplicates']:,} duplicates that take "
             f"{in_bytes(result['bytes'])}"
         )
-    moved = _move(found.root, others, move_to, yes, as_json)
-    _finish(result, moved, csv, page, as_json)
+    moved = _move(found.root, others, wanted, as_json)
+    _finish(result, moved, wanted, as_json)
 
 
 def _matches(
-    found: "FolderFeatures", others: "FolderFeatures", limit: dict[str, float], csv: Path | None, page: Path | None,
-    move_to: Path | None, yes: bool, as_json: bool,
-) -> None:  # fmt: skip
+    found: "FolderFeatures", others: "FolderFeatures", limit: dict[str, float], wanted: ResultOptions, as_json: bool
+) -> None:
     from dmuh.duplicates import find_matches
     from dmuh.report import duplicates as report
 
     matches = find_matches(found, others, count=console.counting_bar, **limit)
-    if csv is not None:
-        report.write_matches_csv(csv, matches)
-    if page is not None:
-        report.write_matches_page(page, found.root, others.root, len(found), matches)
+    if wanted.csv is not None:
+        report.write_matches_csv(wanted.csv, matches)
+    if wanted.page is not None:
+        report.write_matches_page(wanted.page, found.root, others.root, len(found), matches)
     result = {"folder": str(found.root), "against": str(others.root), "images": len(found),
               "matches": [report.match_values(match) for match in matches]}  # fmt: skip
     if not as_json:
         _say_matches(matches)
         say(f"{len(matches):,} of {len(found):,} images of {found.root} are in {others.root} too")
-    moved = _move(found.root, [match.path for match in matches], move_to, yes, as_json)
-    _finish(result, moved, csv, page, as_json)
+    moved = _move(found.root, [match.path for match in matches], wanted, as_json)
+    _finish(result, moved, wanted, as_json)
 
 
-def _finish(
-    result: dict[str, Any], moved: "Moved | None", csv: Path | None, page: Path | None, as_json: bool
-) -> None:  # fmt: skip
+def _finish(result: dict[str, Any], moved: "Moved | None", wanted: ResultOptions, as_json: bool) -> None:
     if moved is not None:
         result |= {"moved": moved.n, "not_moved": list(moved.left)}
     if as_json:
         say_json(result)
         return
-    for file in (csv, page):
+    for file in (wanted.csv, wanted.page):
         if file is not None:
             say(f"written: {file}")
 
@@ -190,14 +189,15 @@ def _kind(kind: str, likeness: float) -> str:
     return f"near, {likeness:.2f}" if kind == "near" else kind
 
 
-def _move(root: Path, paths: Sequence[Path], into: Path | None, yes: bool, as_json: bool) -> "Moved | None":
+def _move(root: Path, paths: Sequence[Path], wanted: ResultOptions, as_json: bool) -> "Moved | None":
     """Move these files of a folder into another one, or say what would be moved."""
     from dmuh.duplicates import Moved, move, plan_moves
 
+    into = wanted.move_to
     if into is None:
         return None
     moves = plan_moves(root, paths, into)
-    if not yes:
+    if not wanted.yes:
         if not as_json:
             for each in moves[:_SHOWN]:
                 say(f"would move {each.source} to {each.target}")

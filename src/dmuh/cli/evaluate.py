@@ -1,5 +1,6 @@
 """dmuh evaluate."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,7 +8,7 @@ import typer
 
 from dmuh.cli import console
 from dmuh.cli.console import say, say_json
-from dmuh.cli.options import Data, Json, given
+from dmuh.cli.options import Data, Json, OptionGroup, with_groups
 from dmuh.cli.stopping import stoppable
 from dmuh.errors import ConfigError, DataError, needs_torch
 
@@ -18,7 +19,34 @@ if TYPE_CHECKING:
     from dmuh.trainer.evaluation import Evaluation
 
 
+@dataclass(frozen=True)
+class RuleOptions(OptionGroup):
+    """By which rules a ranking is measured."""
+
+    topk: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Measure the first N answers; else the whole ranking.")
+    ] = None
+    ties: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE", help="Order of equal distances: expected (the default), index-order, as-searched."
+        ),
+    ] = None
+    denominator: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="What AP at N is divided by: retrieved (the default), relevant, all."),
+    ] = None
+    radius: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Radius of the hash lookup, 2 if not given.")
+    ] = None
+    ranking: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="hamming or soft; not given, a run is measured by both."),
+    ] = None
+
+
 @stoppable()
+@with_groups
 def evaluate(
     run: Annotated[
         Path | None, typer.Argument(metavar="RUN", help="Folder of a finished run: its own test is measured.")
@@ -29,26 +57,7 @@ def evaluate(
     database: Annotated[
         Path | None, typer.Option(metavar="DIR", help="and the labelled codes that they are searched in.")
     ] = None,
-    topk: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Measure the first N answers; else the whole ranking.")
-    ] = None,
-    ties: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE", help="Order of equal distances: expected (the default), index-order, as-searched."
-        ),
-    ] = None,
-    denominator: Annotated[
-        str | None,
-        typer.Option(metavar="RULE", help="What AP at N is divided by: retrieved (the default), relevant, all."),
-    ] = None,
-    radius: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Radius of the hash lookup, 2 if not given.")
-    ] = None,
-    ranking: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="hamming or soft; not given, a run is measured by both."),
-    ] = None,
+    rules: RuleOptions = RuleOptions(),  # noqa: B008 (never used: each option has its default)
     data: Data = None,
     as_json: Json = False,
 ) -> None:
@@ -58,12 +67,11 @@ def evaluate(
 
     Codes of your own: dmuh evaluate --query query-codes --database database-codes
     """
-    rules = given(topk=topk, ties=ties, denominator=denominator, radius=radius, ranking=ranking)
     soft: list[dict[str, float]] = []
     if run is not None and query is None and database is None:
-        metrics, soft = _measure_again(run, data, rules)
+        metrics, soft = _measure_again(run, data, rules.given())
     elif run is None and query is not None and database is not None:
-        metrics = _measure_codes(query, database, rules)
+        metrics = _measure_codes(query, database, rules.given())
     else:
         raise ConfigError("give a run, or both --query and --database")
     if as_json:

@@ -1,6 +1,7 @@
 """dmuh review."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 from dmuh.cli import console
 from dmuh.cli.console import say, say_json, say_table, warn
 from dmuh.cli.encode import load, reading_by
-from dmuh.cli.options import Data, DatasetOptions, Json, Workers, with_groups
+from dmuh.cli.options import Data, DatasetOptions, Json, OptionGroup, Workers, with_groups
 from dmuh.cli.stopping import stoppable
 from dmuh.errors import ConfigError, DataError
 
@@ -19,6 +20,46 @@ if TYPE_CHECKING:
     from dmuh.review import Labelled, Suspect
 
 _SHOWN = 20  # rows of the table that is printed
+
+
+@dataclass(frozen=True)
+class ListOptions(OptionGroup):
+    """Which suspects are listed, and where."""
+
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="CSV file to write; one that is there stays.")
+    ] = None
+    n: Annotated[
+        int | None, typer.Option("-n", min=1, metavar="N", help="List the N most suspicious images at most.")
+    ] = None
+    at_least: Annotated[
+        float,
+        typer.Option(min=0, max=1, metavar="P", help="List images whose labels are wrong with this probability."),
+    ] = 0.5
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also show the suspects as pictures on a page, an HTML file.")
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what is drawn at random.")] = 0
+
+
+@dataclass(frozen=True)
+class DecisionOptions(OptionGroup):
+    """What was decided of suspects, and where it is kept."""
+
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DECISIONS",
+            help="Write the corrected list of all images to --out, by decisions: a list of suspects with its last "
+            "column filled in, or the folder in which `dmuh open` or `dmuh serve` keeps those made on the page.",
+        ),
+    ] = None
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="With --apply: keep its decisions in the catalogue of this folder, too, for the page."
+        ),
+    ] = None
 
 
 @with_groups
@@ -31,33 +72,8 @@ def review(
             help="Folder of a run, of an index, or of images with one folder per class; or a CSV list of images.",
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="CSV file to write; one that is there stays.")
-    ] = None,
-    n: Annotated[
-        int | None, typer.Option("-n", min=1, metavar="N", help="List the N most suspicious images at most.")
-    ] = None,
-    at_least: Annotated[
-        float,
-        typer.Option(min=0, max=1, metavar="P", help="List images whose labels are wrong with this probability."),
-    ] = 0.5,
-    apply: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DECISIONS",
-            help="Write the corrected list of all images to --out, by decisions: a list of suspects with its last "
-            "column filled in, or the folder in which `dmuh open` or `dmuh serve` keeps those made on the page.",
-        ),
-    ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="With --apply: keep its decisions in the catalogue of this folder, too, for the page."
-        ),
-    ] = None,
-    page: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also show the suspects as pictures on a page, an HTML file.")
-    ] = None,
+    listed: ListOptions = ListOptions(),  # noqa: B008 (never used: each option has its default)
+    decided: DecisionOptions = DecisionOptions(),  # noqa: B008 (never used either)
     by: Annotated[
         str | None,
         typer.Option(
@@ -66,8 +82,7 @@ def review(
         ),
     ] = None,
     data: Data = None,
-    dataset: DatasetOptions = DatasetOptions(),  # noqa: B008 (never used: each option has its default)
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what is drawn at random.")] = 0,
+    dataset: DatasetOptions = DatasetOptions(),  # noqa: B008 (never used either)
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
@@ -83,21 +98,21 @@ def review(
 
     dmuh review photos --apply suspects.csv --out corrected.csv, which dmuh train --dataset csv takes
     """
-    if apply is not None and out is None:
+    if decided.apply is not None and listed.out is None:
         raise ConfigError("--apply writes the corrected list: say where by --out FILE")
-    if state is not None and apply is None:
+    if decided.state is not None and decided.apply is None:
         raise ConfigError("--state keeps the decisions that --apply names: give --apply, too")
-    for file in (out, page):
+    for file in (listed.out, listed.page):
         if file is not None and file.exists():
             raise DataError(f"{file} exists already: nothing is replaced, so give another name")
     reading = reading_by(dataset.on_bad_image, workers)
     labelled = _labelled(source, data, dataset, by, reading)
     if len(reading.bad):
         warn(reading.bad.summary())
-    if apply is not None and out is not None:
-        _apply(labelled, apply, out, state, as_json)
-        return
-    _list(labelled, out, page, n, at_least, seed, as_json)
+    if decided.apply is not None and listed.out is not None:
+        _apply(labelled, decided.apply, listed.out, decided.state, as_json)
+    else:
+        _list(labelled, listed, as_json)
 
 
 def _labelled(
@@ -133,36 +148,35 @@ def _labelled(
     return of_dataset(load([source], dataset), reading)
 
 
-def _list(
-    labelled: "Labelled", out: Path | None, page: Path | None, n: int | None, at_least: float, seed: int, as_json: bool
-) -> None:
+def _list(labelled: "Labelled", wanted: ListOptions, as_json: bool) -> None:
     """Find suspects, print them and write them to files."""
     from dmuh.review import suspects_of, write_suspects
 
-    suspects = suspects_of(labelled, seed=seed, count=console.counting_bar)
+    suspects = suspects_of(labelled, seed=wanted.seed, count=console.counting_bar)
     expected = sum(suspect.probability for suspect in suspects)
-    listed = [suspect for suspect in suspects if suspect.probability >= at_least][:n]
-    if out is not None:
-        write_suspects(out, listed)
-    if page is not None:
+    listed = [suspect for suspect in suspects if suspect.probability >= wanted.at_least][: wanted.n]
+    if wanted.out is not None:
+        write_suspects(wanted.out, listed)
+    if wanted.page is not None:
         from dmuh.report.suspects import write_suspects_page
 
-        write_suspects_page(page, listed)
+        write_suspects_page(wanted.page, listed)
     if as_json:
         about = {"images": len(suspects), "expected_wrong": round(expected, 1), "by": labelled.by}
         say_json(about | {"suspects": [_plain(suspect) for suspect in listed]})
         return
     rows = [_row(suspect) for suspect in listed[:_SHOWN]]
-    say_table(f"labels that are wrong with a probability of {at_least:g} or more", rows)
-    left = f" ({len(listed) - _SHOWN:,} more in a list: --out FILE)" if len(listed) > _SHOWN and out is None else ""
+    say_table(f"labels that are wrong with a probability of {wanted.at_least:g} or more", rows)
+    more = len(listed) - _SHOWN
+    left = f" ({more:,} more in a list: --out FILE)" if more > 0 and wanted.out is None else ""
     say(
         f"{len(listed):,} of {len(suspects):,} images listed{left}; about {expected:,.0f} labels are wrong, "
         f"judged by {labelled.by}"
     )
-    if out is not None:
-        say(f"the list is at {out}: write accept, skip or the right labels into its last column")
-    if page is not None:
-        say(f"the page is at {page.absolute()}")
+    if wanted.out is not None:
+        say(f"the list is at {wanted.out}: write accept, skip or the right labels into its last column")
+    if wanted.page is not None:
+        say(f"the page is at {wanted.page.absolute()}")
 
 
 def _apply(labelled: "Labelled", decisions: Path, out: Path, state: Path | None, as_json: bool) -> None:
