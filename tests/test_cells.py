@@ -9,15 +9,18 @@ import test_soft_search as soft
 from dmuh import Codes, HammingIndex
 from dmuh.errors import FormatError
 from dmuh.files import load_arrays, save_arrays
-from dmuh.index import cells, shuffled
+from dmuh.index import cells, shells, shuffled
 from dmuh.index.kernel_use import only
 
 
 @pytest.fixture
 def many_cells(monkeypatch):
-    """Cells also of few codes, and whether they pay or not."""
+    """Cells also of few codes, and whether they pay or not; shells of few rows, around all centres."""
     monkeypatch.setattr(cells, "FEWEST", 2)
     monkeypatch.setattr(cells, "_PAYS", 10.0)
+    monkeypatch.setattr(shells, "_ALONE", 70)
+    monkeypatch.setattr(shells, "_FULL", 20)
+    monkeypatch.setattr(shells, "_CENTRES", 1.0)
     with only(compiled=True):
         yield
 
@@ -67,8 +70,7 @@ def test_soft_search_in_cells_equals_the_definition(many_cells, case, tmp_path_f
 
 @pytest.mark.parametrize("n_bits", [24, 48])
 @pytest.mark.parametrize("equal", [0, 40])
-def test_codes_with_levels_that_hardly_equal_each_other_stand_apart_in_cells(many_cells, n_bits, equal, tmp_path):
-    """Each with its one row: so a search in cells weighs no more than one through all, however the codes lie."""
+def test_codes_with_levels_that_hardly_equal_each_other_stand_in_cells_and_shells(many_cells, n_bits, equal, tmp_path):
     rng = np.random.default_rng(n_bits + equal)
     outputs = rng.standard_normal((300, n_bits))
     outputs[:equal] = outputs[-1]
@@ -77,8 +79,8 @@ def test_codes_with_levels_that_hardly_equal_each_other_stand_apart_in_cells(man
     HammingIndex().add(codes).save(tmp_path / "index")
     for index in (HammingIndex().add(codes), HammingIndex.load(tmp_path / "index")):
         assert in_cells(index) == [True]
-        assert index._segments[0].words.shape[1] == 300
-        assert len(index._segments[0].graded.rows) == 0
+        assert index._segments[0].words.shape[1] == (300 if not equal else 300 - equal)
+        assert index._segments[0].graded.words.shape[1] == 300
         assert soft.answers(index.search(asked, 50)) == soft.oracle(codes, asked, 50)
         found = index.search(asked, 50, ranking="hamming")
         assert hamming.answers(found) == hamming.oracle(codes, asked, 50)
@@ -153,8 +155,8 @@ CRAFTED = {
 def test_cells_with_a_fitting_checksum_that_would_crash_are_refused(many_cells, tmp_path, change):
     rng = np.random.default_rng(0)
     HammingIndex().add(Codes.from_outputs(rng.standard_normal((300, 64)))).save(tmp_path / "whole")
-    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 3).arrays)
+    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 4).arrays)
     arrays |= {name: alter(arrays[name]) for name, alter in change.items()}
-    save_arrays(tmp_path / "crafted", "dmuh index", 3, arrays, {"n_bits": 64})
+    save_arrays(tmp_path / "crafted", "dmuh index", 4, arrays, {"n_bits": 64})
     with pytest.raises(FormatError, match="does not hold an index as this dmuh writes it"):
         HammingIndex.load(tmp_path / "crafted")

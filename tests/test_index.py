@@ -191,9 +191,9 @@ CRAFTED = {
 def test_an_index_with_a_fitting_checksum_that_would_crash_is_refused(tmp_path, change):
     """Kernels trust what is in an index: what `save` could not have written must not come to them."""
     HammingIndex().add(to_codes([1, 1, 2, 3, 3, 3], 12)).save(tmp_path / "whole")
-    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 3).arrays)
+    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 4).arrays)
     arrays |= {name: alter(arrays[name]) for name, alter in change.items()}
-    save_arrays(tmp_path / "crafted", "dmuh index", 3, arrays, {"n_bits": 12})
+    save_arrays(tmp_path / "crafted", "dmuh index", 4, arrays, {"n_bits": 12})
     with pytest.raises(FormatError, match="does not hold an index as this dmuh writes it"):
         HammingIndex.load(tmp_path / "crafted")
     arrays["ids"] = arrays.pop("keys")  # as version 1 named them
@@ -206,10 +206,10 @@ def test_an_index_with_a_fitting_checksum_that_would_crash_is_refused(tmp_path, 
 def test_an_index_whose_length_is_made_up_is_refused(tmp_path, n_bits):
     words = np.array([[1, 4095]], np.int32) if n_bits != 13 else np.array([[1, 1 << 14]], np.int32)
     arrays = {"words": words, "keys": np.arange(2), "starts": np.empty(0, np.int64)}
-    save_arrays(tmp_path / "crafted", "dmuh index", 3, arrays, {"n_bits": n_bits})
+    save_arrays(tmp_path / "crafted", "dmuh index", 4, arrays, {"n_bits": n_bits})
     with pytest.raises(FormatError, match="does not hold an index"):
         HammingIndex.load(tmp_path / "crafted")
-    save_arrays(tmp_path / "without", "dmuh index", 3, {"words": words}, {"n_bits": 12})
+    save_arrays(tmp_path / "without", "dmuh index", 4, {"words": words}, {"n_bits": 12})
     with pytest.raises(FormatError, match="does not hold an index"):
         HammingIndex.load(tmp_path / "without")
 

@@ -292,14 +292,14 @@ def test_the_rehearsals_leave_nothing_to_be_compiled(tmp_path):
 import sys
 import numpy as np
 from dmuh import Codes, HammingIndex, evaluate
-from dmuh.index import cell_kernels, cells, hash_table, keeping, scan, within
-from dmuh.index import soft_coarse, soft_nearest, soft_rows, soft_scan, soft_whole, soft_within
+from dmuh.index import cell_kernels, cells, hash_table, keeping, scan, shell_bounds, shell_search, within
+from dmuh.index import soft_coarse, soft_nearest, soft_scan, soft_whole, soft_within
 from dmuh.index.kernel_use import KERNELS, only
 from dmuh.metrics import kernels, pairs, soft_kernels
 
 def compiled():
     found = [value for module in (hash_table, cell_kernels, keeping, scan, within, kernels, soft_kernels, soft_scan,
-             soft_coarse, soft_nearest, soft_rows, soft_whole, soft_within)
+             soft_coarse, soft_nearest, shell_bounds, shell_search, soft_whole, soft_within)
              for value in vars(module).values()]
     return {kernel.__name__: len(kernel.signatures) for kernel in found if hasattr(kernel, "signatures")}
 

@@ -288,8 +288,18 @@ def shifted(by):
 
 
 CRAFTED = {
-    "levels": [lambda a: a[:, :-1], lambda a: a.astype(np.int64), lambda a: np.concatenate([a, a]), lambda a: a[0]],
-    "rows": [shifted(1), lambda a: a[:-1], lambda a: a[::-1].copy(), lambda a: a.astype(np.float64)],
+    "levels": [
+        lambda a: a | np.int32(2**20),
+        lambda a: a[:, :-1],
+        lambda a: a.astype(np.int64),
+        lambda a: np.concatenate([a, a]),
+        lambda a: a[0],
+    ],
+    "row_words": [lambda a: a[:, :-1], lambda a: a.astype(np.int64), lambda a: a[0], lambda a: a | np.int32(2**20)],
+    "shell_centres": [lambda a: a[:, :-1], lambda a: a.astype(np.int64), lambda a: a[0]],
+    "shell_begins": [shifted(1), lambda a: a[:-1], lambda a: a[::-1].copy(), lambda a: a.astype(np.float64)],
+    "shell_shortest": [shifted(-99), lambda a: a[:-1], lambda a: a.astype(np.int64)],
+    "shell_longest": [shifted(99), lambda a: a[:-1], lambda a: a.astype(np.int64)],
     "row_starts": [shifted(-1), lambda a: a[:-1], lambda a: a * 7, lambda a: a[None]],
     "row_keys": [lambda a: a[:-1], lambda a: a.astype(np.int32)],
     "worth": [lambda a: a[:, ::-1].copy(), lambda a: a * 3, lambda a: a[:-1], lambda a: a * np.float32("nan")],
@@ -302,31 +312,51 @@ def test_levels_with_a_fitting_checksum_that_would_crash_are_refused(tmp_path, n
     outputs = rng.choice([-1.0, 1.0], (8, 12))[rng.integers(0, 8, 400)]
     codes = graded(outputs, np.tile(np.float32([0.1, 0.4]), (400, 6)), 1, rng)  # alike: rows have several ids
     HammingIndex().add(codes).save(tmp_path / "whole")
-    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 3).arrays)
+    arrays = dict(load_arrays(tmp_path / "whole", "dmuh index", 4).arrays)
     arrays[name] = alter(arrays[name])
-    save_arrays(tmp_path / "crafted", "dmuh index", 3, arrays, {"n_bits": 12})
+    save_arrays(tmp_path / "crafted", "dmuh index", 4, arrays, {"n_bits": 12})
     with pytest.raises(FormatError, match="does not hold an index as this dmuh writes it"):
         HammingIndex.load(tmp_path / "crafted")
 
 
+def by_code(arrays):
+    """The arrays of a file as version 3 had them: rows of levels code after code, in no shells."""
+    arrays = {name: array for name, array in arrays.items() if not name.startswith("shell_")}
+    code = {word: number for number, word in enumerate(arrays["words"][0].tolist())}
+    of = np.array([code[word] for word in arrays.pop("row_words")[0].tolist()])
+    order, starts = np.argsort(of, kind="stable"), arrays["row_starts"]
+    if len(starts):
+        keys = [arrays["row_keys"][starts[row] : starts[row + 1]] for row in order]
+        arrays |= {"row_keys": np.concatenate(keys), "row_starts": np.cumsum([0, *map(len, keys)])}
+    else:
+        arrays["row_keys"] = arrays["row_keys"][order]
+    arrays["levels"] = np.ascontiguousarray(arrays["levels"][:, order])
+    return arrays | {"rows": np.concatenate([[0], np.cumsum(np.bincount(of))])}
+
+
+@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("alike", [False, True])
-def test_levels_of_a_file_of_version_2_still_open(tmp_path, alike):
-    """There rows of one id each stood in the order of keys, which no file names."""
+def test_levels_of_a_file_of_an_older_version_still_open(tmp_path, alike, version):
+    """In version 2 rows of one id each stood in the order of keys, which no file names."""
     rng = np.random.default_rng(0)
     outputs = rng.choice([-1.0, 1.0], (8, 12))[rng.integers(0, 8, 400)]
     unsure = np.tile(np.float32([0.1, 0.4]), (400, 6)) if alike else rng.random((400, 12), np.float32) / 2
     codes = graded(outputs, unsure, 1, rng)
     index = HammingIndex().add(codes)
     index.save(tmp_path / "new")
-    arrays = dict(load_arrays(tmp_path / "new", "dmuh index", 3).arrays)
-    if not alike:
+    arrays = by_code(load_arrays(tmp_path / "new", "dmuh index", 4).arrays)
+    if not alike and version == 2:
         own = np.lexsort((arrays["row_keys"], np.repeat(np.arange(8), np.diff(arrays["rows"]))))
         arrays["levels"] = np.ascontiguousarray(arrays["levels"][:, own])
         del arrays["row_keys"], arrays["row_starts"]
-    save_arrays(tmp_path / "old", "dmuh index", 2, arrays, {"n_bits": 12})
+    save_arrays(tmp_path / "old", "dmuh index", version, arrays, {"n_bits": 12})
     queries = Codes.from_outputs(outputs[:20] + 0.1, unsure[:20])
     old = HammingIndex.load(tmp_path / "old")
     assert answers(old.search(queries, 50)) == answers(index.search(queries, 50)) == oracle(codes, queries, 50)
+    for crafted in (arrays["rows"] + 1, arrays["rows"] * 2**40, arrays["rows"][::-1]):  # also more than memory holds
+        save_arrays(tmp_path / "crafted", "dmuh index", version, arrays | {"rows": crafted}, {"n_bits": 12})
+        with pytest.raises(FormatError, match="does not hold an index as this dmuh writes it"):
+            HammingIndex.load(tmp_path / "crafted")
 
 
 def test_an_index_file_keeps_levels_as_bits(tmp_path):

@@ -33,7 +33,7 @@ from dmuh.index.soft import Ranking, choose_ranking, reach, shown
 from dmuh.index.stored import from_arrays, to_arrays
 from dmuh.index.weighing import SoftQueries, level_rows
 
-_KIND, _VERSION = "dmuh index", 3
+_KIND, _VERSION = "dmuh index", 4
 _MERGE = 4  # a segment is merged with the one before it unless that is this many times its size
 
 
@@ -225,13 +225,13 @@ class HammingIndex:
     def load(cls, path: str | Path, *, of: str | None = None) -> "HammingIndex":
         """Open an index written by `save`: checked, and memory-mapped, so that it is read from disk as it is used.
 
-        With `of`, an index of other codes is refused. Codes of version 1, and those with levels of version 2,
+        With `of`, an index of other codes is refused. Codes of version 1, and those with levels of versions 2 and 3,
         are put in the order of this version, in memory.
 
         >>> dmuh.HammingIndex.load(index_folder / "index.safetensors")
         HammingIndex(20 codes of 20 bits)
         """
-        file = load_arrays(Path(path), _KIND, _VERSION, memory_map=True, older=(1, 2))
+        file = load_arrays(Path(path), _KIND, _VERSION, memory_map=True, older=(1, 2, 3))
         if of is not None and file.metadata.get("of", "") != of:
             raise FormatError(f"{path} is an index of other codes: make it anew by dmuh index")
         index = cls()

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 @compiled(inline="always")
-def n_ids(starts: Array, alive: Array, j: int | np.int64) -> Any:
+def n_ids(starts: Array, alive: Array, j: Any) -> Any:
     """Return how many ids of code j may be found."""
     if len(alive):
         return np.int64(alive[j])
@@ -39,6 +39,23 @@ def lowered(limit: Any, nearer: Any, counts: Array, away: Any, n: Any, k: int) -
         limit -= 1
         nearer -= counts[limit]
     return limit, nearer
+
+
+@compiled(inline="always")
+def lowered_from(
+    limit: Any, nearer: Any, highest: Any, counts: Array, b: int, away: Any, n: Any, k: int
+) -> tuple[Any, Any, Any]:
+    """Do as `lowered` for counts[b], where limits begin high above all that is found; return the highest found too."""
+    row, highest = np.uintp(b), max(highest, away)
+    counts[row, np.uintp(away)] += n
+    if away < limit:
+        nearer += n
+    if nearer >= k:
+        limit = min(limit, highest + 1)
+        while nearer >= k:
+            limit -= 1
+            nearer -= counts[row, np.uintp(limit)]
+    return limit, nearer, highest
 
 
 @compiled()
@@ -66,7 +83,7 @@ def sort(array: Array) -> None:
     """Sort whole numbers in place; few of them by their share of the range, which suits shuffled ids."""
     n = len(array)
     if n <= _FEW:
-        insert(array)
+        insert(array, 0, n)
         return
     if n > _MANY:
         array.sort()
@@ -85,15 +102,15 @@ def sort(array: Array) -> None:
         slot = np.int64((np.uint64(number) - np.uint64(least)) >> shift)
         array[ends[slot]] = number
         ends[slot] += 1
-    insert(array)
+    insert(array, 0, n)
 
 
 @compiled(allocates=False)
-def insert(array: Array) -> None:
-    """Sort in place what is few, or all but sorted."""
-    for last in range(1, len(array)):
+def insert(array: Array, begin: int, end: int) -> None:
+    """Sort in place what from `begin` to `end` is few, or all but sorted."""
+    for last in range(begin + 1, end):
         number, at = array[last], last
-        while at > 0 and array[at - 1] > number:
+        while at > begin and array[at - 1] > number:
             array[at] = array[at - 1]
             at -= 1
         array[at] = number
@@ -159,7 +176,9 @@ def order(
             found[place[limit] + t] = ties[t]
             distances[place[limit] + t] = limit
     for d in range(limit):
-        if place[d + 1] - place[d] > 1:
+        if 1 < place[d + 1] - place[d] <= _FEW:
+            insert(found, place[d], place[d + 1])  # the array is not cut, which takes longer
+        elif place[d + 1] - place[d] > 1:
             sort(found[place[d] : place[d + 1]])
         for at in range(place[d], place[d + 1]):
             distances[at] = d

@@ -12,10 +12,10 @@ from dmuh.index.arranging import Later
 from dmuh.index.base import Ids
 from dmuh.index.bits import distances_to, read_only, word_type
 from dmuh.index.cells import Cells, find_cells
-from dmuh.index.graded import Graded, arranged, moved
+from dmuh.index.graded import Graded, in_shells, moved, ones_beyond
 from dmuh.index.grouping import group
 from dmuh.index.kernel_use import KERNELS
-from dmuh.workers import over_cores
+from dmuh.machine.workers import over_cores
 
 _SEARCHES = 4  # for each cell, by which putting codes into cells has paid
 _FEW_CODES = 256  # from which cells are looked for where there are many rows of levels
@@ -35,7 +35,7 @@ class Segment:
     keys    int64 (n,) code after code, ascending within each
     living  bool (n,) which keys are not removed, or empty: none is
     n_bits  length of a code
-    graded  the levels of the codes, where they have any; equal codes stand apart then where hardly two are equal
+    graded  the levels of the codes, where they have any
     cells   in which the codes stand, or None: in any order
     """
 
@@ -56,8 +56,8 @@ class Segment:
     def build(cls, words: NDArray[Any], keys: Ids, levels: NDArray[Any], n_bits: int) -> "Segment":
         """Make a segment of codes (w, n), their unique keys (n,) and their level rows (r · w, n).
 
-        Where there are levels and hardly two codes are equal, equal ones are kept apart, each with its one row: a pass
-        over both is quicker than a pass over codes that then looks for the levels of most.
+        Where there are levels, and codes are hardly ever equal and in no cells, equal ones are kept apart, each with
+        its one row: a pass over all is the quickest then.
         """
         if not np.all(keys[1:] > keys[:-1]):
             order = np.argsort(keys)
@@ -69,21 +69,16 @@ class Segment:
         found = find_cells(distinct, np.diff(starts), n_bits, _fewest(graded, len(keys)), strictness)
         # in no cells common codes come first, where the nearest are likely
         in_which, order = found or (None, np.argsort(-np.diff(same.starts), kind="stable"))
-        if graded and not apart:
-            distinct, starts, keys, rows = arranged(
-                distinct, starts, keys[same.rows], levels[:, same.rows], n_bits, order
-            )
-            return cls(np.ascontiguousarray(distinct), starts, keys, _ALL, n_bits, rows, in_which)
+        if graded and apart and found is None:
+            members = same.rows[moved(same.starts, order)[1]]
+            words, keys = np.ascontiguousarray(words[:, members]), read_only(keys[members])
+            rows = Graded(words, levels[:, members], _NO_STARTS, keys, None)
+            return cls(words, _NO_STARTS, keys, _ALL, n_bits, rows)
         starts, by_key = moved(starts, order)
-        members = same.rows[by_key]
+        distinct, members = np.ascontiguousarray(distinct[:, order]), same.rows[by_key]
         keys = read_only(keys[members])
-        if not graded:
-            return cls(np.ascontiguousarray(distinct[:, order]), starts, keys, _ALL, n_bits, None, in_which)
-        words = np.ascontiguousarray(words[:, members])
-        if in_which is not None and len(starts):
-            in_which = Cells.of_rings(in_which.centres, starts[in_which.rings], words, n_bits)
-        rows = Graded(_NO_STARTS, levels[:, members], _NO_STARTS, keys)
-        return cls(words, _NO_STARTS, keys, _ALL, n_bits, rows, in_which)
+        in_levels = in_shells(distinct, starts, keys, levels[:, members], n_bits, in_which) if graded else None
+        return cls(distinct, starts, keys, _ALL, n_bits, in_levels, in_which)
 
     def in_cells(self) -> "tuple[Segment, Ids] | None":
         """Return the segment with its codes in cells, none removed, and where each of its keys stands here.
@@ -124,8 +119,7 @@ class Segment:
             or len(self.words) != -(-self.n_bits // (8 * kind.itemsize))
         ):
             raise ValueError("its codes are not of the length that it names")
-        used = (self.n_bits - 1) % (8 * kind.itemsize) + 1  # bits of the last word
-        if self.words.shape[1] and int(np.bitwise_or.reduce(self.words[-1])) >> used:
+        if ones_beyond(self.words, self.n_bits):
             raise ValueError("its codes have ones beyond their length")
         if self.keys.dtype != np.int64 or self.keys.ndim != 1 or self.starts.dtype != np.int64 or self.starts.ndim != 1:
             raise ValueError("its ids or their places are not whole numbers")
@@ -140,7 +134,7 @@ class Segment:
         if levels.dtype != kind or levels.ndim != 2 or len(levels) != n_rows * len(self.words):
             raise ValueError("its levels do not fit its codes")
         if self.graded is not None:
-            self.graded.check(n_codes, len(self.keys))
+            self.graded.check(len(self.keys), self.n_bits)
 
     @property
     def n_living(self) -> int:
@@ -154,11 +148,13 @@ class Segment:
 
     def expanded(self) -> tuple[NDArray[Any], Ids, NDArray[Any]]:
         """Return the code (w, n), key (n,) and level rows (r · w, n) of everything that is not removed."""
-        words = np.repeat(self.words, np.diff(self.starts), axis=1) if len(self.starts) else self.words
-        keys, levels, living = self.keys, np.empty((0, len(self.keys)), words.dtype), self.living
-        if self.graded is not None:  # whose keys are in an order of their own, code after code as these are
-            living, _ = self.graded.findable(self.keys, living)
-            keys, levels = self.graded.keys, self.graded.expanded()
+        keys, living = self.keys, self.living
+        if self.graded is None:
+            words = np.repeat(self.words, np.diff(self.starts), axis=1) if len(self.starts) else self.words
+            levels = np.empty((0, len(keys)), words.dtype)
+        else:  # whose keys are in an order of their own
+            living, _ = self.graded.findable(keys, living)
+            keys, (words, levels) = self.graded.keys, self.graded.expanded()
         return (words[:, living], keys[living], levels[:, living]) if len(living) else (words, keys, levels)
 
     def without(self, keys: Ids) -> "Segment":
@@ -265,10 +261,11 @@ class Segment:
         return Cells.whole(self.words, self.n_bits) if self.cells is None else self.cells
 
     @cached_property
-    def unsure(self) -> NDArray[np.uint16]:
-        """How many steps each code lacks, in its surest row, to the highest level of all bits."""
-        assert self.graded is not None, "asked for codes with levels"
-        return read_only(self.graded.unsure(self.words, self.n_bits))
+    def shell_arrays(self) -> tuple[Any, ...] | None:
+        """What kernels take of levels whose rows stand in shells, found once; None where they do not."""
+        if self.graded is None or self.graded.shells is None:
+            return None
+        return self.graded.shell_arrays(self.n_bits)
 
 
 def _fewest(graded: bool, n_keys: int) -> int:

@@ -1,12 +1,8 @@
-"""Compiled: weighted distances from below, by two masks per row of words, many codes at a time.
+"""Compiled: weighted distances from below, by three masks per row of words, many codes at a time.
 
-A weight is at least t₂ where it is t₂ or more, and t₁ - t₂ more where it is t₁ or more. With a mask of each, two
-popcounts per word are a bound that is not far below the weighted distance (see `weighing`), and what is beyond a limit
-by the bound need not be weighed.
-
-Where codes have levels, u steps that a code lacks to the highest one cost at least what the u lightest steps weigh (see
-`soft_nearest`). That sum grows ever faster with u, so that each of its tangents is a bound from below too, and one that
-is a product: see `tangent`.
+A weight is at least as many times a unit as it holds whole ones, 7 at the most. That number has three binary digits;
+with a mask of each, three popcounts per word are a bound that is not far below the weighted distance (see `weighing`),
+and what is beyond a limit by the bound need not be weighed.
 """
 
 from typing import Any
@@ -15,90 +11,83 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.index.cells import RUN
-from dmuh.index.compiled import compiled, popcount
+from dmuh.index.compiled import compiled
 from dmuh.index.scan import ONE
+from dmuh.index.soft_scan import three
 
-_STEP = 5  # between the thresholds that are tried
-_HEAVIEST = 63  # no weight is more
-_ALL = np.uint64(2**64 - 1)
+_MOST = 7  # units
+_UNITS = 9  # the largest unit that is tried; no weight is more than 7 times it
+_ALL, _TWO = np.uint64(2**64 - 1), np.uint64(2)
 
 Array = NDArray[Any]
 
 
 @compiled()
-def choose_masks(weights: Array, i: int, n_words: int, masks: Array, worth: Array, b: int) -> None:
-    """Set masks[b] (rows, 2) and what they are worth, worth[b] (rows, 2), for the weights[i] uint8 (groups, n_bits).
+def choose_masks(weights: Array, i: int, masks: Array, b: int) -> Any:
+    """Set masks[b] (w, 3) for the weights[i, 0] uint8 (n_bits,); return the unit, that by which most is counted."""
+    n_bits, per_word = weights.shape[2], masks.itemsize * 8
+    at_least = np.zeros(_MOST * _UNITS + 1, np.int64)
+    for bit in range(n_bits):
+        at_least[weights[i, 0, bit]] += 1
+    for weight in range(len(at_least) - 2, -1, -1):
+        at_least[weight] += at_least[weight + 1]
+    best, unit = np.int64(0), np.int64(1)
+    for tried in range(1, _UNITS + 1):
+        counted = np.int64(0)
+        for times in range(1, _MOST + 1):
+            counted += tried * at_least[tried * times]
+        if counted > best:
+            best, unit = counted, np.int64(tried)
+    whole = np.empty(len(at_least), np.uint64)  # units of each weight
+    for weight in range(len(at_least)):
+        whole[weight] = np.uint64(min(weight // unit, np.int64(_MOST)))
+    for word in range(masks.shape[1]):
+        low, middle, high = np.uint64(0), np.uint64(0), np.uint64(0)
+        for bit in range(min(per_word, n_bits - word * per_word)):
+            times, place = whole[weights[i, 0, word * per_word + bit]], np.uint64(bit)
+            low |= (times & ONE) << place
+            middle |= (times >> ONE & ONE) << place
+            high |= (times >> _TWO) << place
+        masks[b, word, 0], masks[b, word, 1], masks[b, word, 2] = low, middle, high
+    return unit
 
-    The thresholds of each group are those by which most of its weight is counted.
+
+@compiled(inline="always")
+def weigh_coarsely(words: Array, begin: Any, n: Any, queries: Array, i: int, masks: Array, b: int, sums: Array) -> None:
+    """Set sums (≥ n,) to bounds of what n codes of words (w, c) weigh, from `begin` on, in units of masks[b] (w, 3).
+
+    Places are unsigned: numba would look for negative ones, and take the words one by one.
     """
-    n_groups, n_bits = weights.shape[1:]
-    per_word = masks.itemsize * 8
-    at_least = np.empty(_HEAVIEST + 2, np.int64)
-    for group in range(n_groups):
-        at_least[:] = 0
-        for bit in range(n_bits):
-            at_least[weights[i, group, bit]] += 1
-        for weight in range(_HEAVIEST, -1, -1):
-            at_least[weight] += at_least[weight + 1]
-        best, light, heavy = -1, 0, 0
-        for low in range(0, _HEAVIEST + 1, _STEP):
-            for high in range(low, _HEAVIEST + 1, _STEP):
-                counted = low * at_least[low] + (high - low) * at_least[high]
-                if counted > best:
-                    best, light, heavy = counted, low, high
-        for w in range(n_words):
-            row = group * n_words + w
-            masks[b, row, 0], masks[b, row, 1] = 0, 0
-            worth[b, row, 0], worth[b, row, 1] = light, heavy - light
-            for bit in range(w * per_word, min((w + 1) * per_word, n_bits)):
-                one = np.uint64(1) << np.uint64(bit - w * per_word)
-                if weights[i, group, bit] >= light:
-                    masks[b, row, 0] |= one
-                if weights[i, group, bit] >= heavy:
-                    masks[b, row, 1] |= one
-
-
-@compiled(allocates=False)
-def tangent(steps: Array, middle: Any) -> tuple[Any, Any]:
-    """Return a slope and a number: slope · u less that is at most steps[u] for each u, and equal near the middle.
-
-    steps int64 (n + 1,) are the sums of the u lightest weights.
-    """
-    low: Any = 0
-    high: Any = len(steps) - 2
-    while low < high:
-        at = (low + high) // 2
-        if steps[at] < middle:
-            low = at + 1
+    at, last = np.uintp(begin), np.uintp(n)
+    for row in range(words.shape[0]):
+        r, word, low, middle, high = (
+            np.uintp(row),
+            queries[i, row],
+            masks[b, row, 0],
+            masks[b, row, 1],
+            masks[b, row, 2],
+        )
+        if row == 0:
+            for j in range(last):
+                sums[j] = three(words[r, at + j] ^ word, low, middle, high)
         else:
-            high = at
-    slope = steps[low + 1] - steps[low]
-    return slope, slope * low - steps[low]
+            for j in range(last):
+                sums[j] += three(words[r, at + j] ^ word, low, middle, high)
 
 
 @compiled(inline="always")
 def next_light(
-    words: Array, levels: Array, unsure: Any, begin: int, end: int, queries: Array, i: int, masks: Array, worth: Array,
-    b: int, slope: Any, reach: Any, sums: Array,
-) -> tuple[Any, Any]:  # fmt: skip
+    words: Array, begin: int, end: int, queries: Array, i: int, masks: Array, b: int, reach: Any, sums: Array
+) -> tuple[Any, Any]:
     """Return where the next 64 codes begin of which some may be within reach of query i, and which, as bits.
 
-    From the end on there are none. sums (64,) is overwritten.
-
-    levels  (r, c) one row of levels of each code, without rows where they have none
-    unsure  None, or for codes with several rows what the slope is multiplied by (c,); levels are not looked at then
+    The reach is in units of masks[b]. From the end on there are none. sums (64,) is overwritten.
     """
     at, whole = np.uintp(begin), np.uintp(min(end, max(words.shape[1] - RUN + 1, 0)))
-    hits, n_words = np.uint64(0), words.shape[0]
+    hits = np.uint64(0)
     while at < whole and hits == 0:
-        for row in range(n_words):
-            _add(words, row, at, queries[i, row], masks, worth, b, row, sums)
-        if unsure is not None:
-            _add_levels(unsure, at, slope, sums)
-        else:
-            for row in range(levels.shape[0]):
-                _add(levels, row, at, queries[i, n_words + row], masks, worth, b, n_words + row, sums)
-        hits = _within(sums, reach)
+        weigh_coarsely(words, at, RUN, queries, i, masks, b, sums)
+        hits = within_reach(sums, reach)
         at += np.uintp(RUN)
     run: Any = np.int64(at)
     if hits:
@@ -112,33 +101,8 @@ def next_light(
 
 
 @compiled(inline="always")
-def _add(
-    words: Array, row: int, begin: Any, word: Any, masks: Array, worth: Array, b: int, place: int, sums: Array
-) -> None:
-    """Add bounds of what 64 words of a row weigh, by the masks at a place, to the sums; those at the first set them."""
-    r, at = np.uintp(row), np.uintp(begin)
-    light, heavy, low, high = masks[b, place, 0], masks[b, place, 1], worth[b, place, 0], worth[b, place, 1]
-    if place == 0:
-        for j in range(np.uintp(RUN)):
-            x = words[r, at + j] ^ word
-            sums[j] = popcount(x & light) * low + popcount(x & heavy) * high
-    else:
-        for j in range(np.uintp(RUN)):
-            x = words[r, at + j] ^ word
-            sums[j] += popcount(x & light) * low + popcount(x & heavy) * high
-
-
-@compiled(inline="always")
-def _add_levels(unsure: Array, begin: Any, slope: Any, sums: Array) -> None:
-    """Add what the levels of 64 codes weigh by the tangent."""
-    at, each = np.uintp(begin), sums.dtype.type(slope)
-    for j in range(np.uintp(RUN)):
-        sums[j] += each * unsure[at + j]
-
-
-@compiled(inline="always")
-def _within(sums: Array, reach: Any) -> Any:
-    """Return which of 64 sums are within reach, as bits; mostly none is, which is quicker to see."""
+def within_reach(sums: Array, reach: Any) -> Any:
+    """Return which of the first 64 sums are within reach, as bits; mostly none is, which is quicker to see."""
     of_sums = sums.dtype.type  # what is as wide becomes vector instructions
     hits, most, some, one, none = np.uint64(0), of_sums(reach), of_sums(0), of_sums(1), of_sums(0)
     for j in range(np.uintp(RUN)):

@@ -2,7 +2,7 @@
 
 As in `scan`, a query looks into the nearest cell, into the next ones until it has k ids, and at last wherever something
 may be as near. Codes are bounded from below 64 at a time (see `soft_coarse`), and those that may matter are weighed.
-Where codes have several rows of levels each, these are looked at by code: see `soft_rows`.
+These are codes without levels; those with levels stand in shells (see `shell_search`).
 """
 
 from typing import Any
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from dmuh.index.cells import RUN
 from dmuh.index.compiled import compiled, lowest_one, popcount
-from dmuh.index.keeping import BLOCK, CHUNK, make_room, order
+from dmuh.index.keeping import BLOCK, CHUNK, lowered_from, make_room, n_ids, order
 from dmuh.index.scan import ONE, VISITED, want
 from dmuh.index.soft_coarse import choose_masks, next_light
-from dmuh.index.soft_rows import PIECE, keep, scan_rows, sum_lightest, weighed_one
-from dmuh.index.soft_scan import weigh_codes
+from dmuh.index.soft_scan import weigh_codes, weighed_one
 
 _FIRST = 64  # how much farther than the nearest centre the next ones are; then twice as far, and so on
 _SMALL = 96  # codes of a cell up to which its rings are not looked at
@@ -26,49 +25,41 @@ Array = NDArray[Any]
 
 @compiled()
 def nearest_soft(
-    words: Array, centres: Array, begins: Array, ends: Array, shortest: Array, longest: Array, levels: Array,
-    graded: Any, starts: Array, ids: Array, alive: Array, living: Array, queries: Array, masks: Array, weights: Array,
-    lower: Array, turns: Array, asked: Array, first: int, last: int, most: int, distances: Array, found: Array,
+    words: Array, centres: Array, begins: Array, ends: Array, shortest: Array, longest: Array, starts: Array,
+    ids: Array, alive: Array, living: Array, queries: Array, masks: Array, weights: Array, turns: Array, asked: Array,
+    first: int, last: int, most: int, distances: Array, found: Array,
 ) -> None:  # fmt: skip
     """Find the k nearest ids of the queries asked[first…last] by weighted distance, equal ones by turned id.
 
     words       (w, c) codes in cells (see `Cells`): centres (w, m), begins and ends int64 (m, n_bits + 1), shortest and
                 longest int32 (m,)
-    levels      (r, n) the level rows, code after code; without rows for codes without levels
-    graded      None where each code has one row at most, else what `scan_rows` takes
-    starts      of the rows, as ids, alive and living are
-    queries     (q, rows), masks (q, rows, DIGITS), weights uint8 (q, 1 + levels above the first, n_bits)
-    lower       the weights by which codes are bounded: all of them, or with `graded` uint8 (q, 1, n_bits), the first
-                ones without the steps of levels that are in them
+    queries     (q, w), masks (q, w, DIGITS), weights uint8 (q, 1, n_bits)
     most        the largest distance that there is
     The others are those of `scan.nearest`.
     """
-    k, m, n_words, n_bits = found.shape[1], centres.shape[1], words.shape[0], begins.shape[1] - 1
-    n_runs, width, n_steps = -(-m // RUN), min(BLOCK, last - first), (weights.shape[1] - 1) * n_bits
-    entries = np.empty((width, 2 * k + 2 * CHUNK), np.int64)  # rows that are kept
+    k, m, n_bits = found.shape[1], centres.shape[1], begins.shape[1] - 1
+    n_runs, width = -(-m // RUN), min(BLOCK, last - first)
+    entries = np.empty((width, 2 * k + 2 * CHUNK), np.int64)  # codes that are kept
     away = np.empty((width, 2 * k + 2 * CHUNK), np.int32)
     n_near = np.zeros(width, np.int64)
     counts = np.zeros((width, most + 2), np.int64)
     limit = np.zeros(width, np.int64)
     nearer = np.zeros(width, np.int64)
+    farthest = np.zeros(width, np.int64)  # of all that was ever kept
     far = np.full((width, n_runs * RUN), VISITED)
     least = np.full((width, n_runs * RUN), VISITED)  # what a code of each cell is away at least
     wanted = np.zeros((width, n_runs), np.uint64)
-    coarse = np.zeros((width, queries.shape[1], 2), words.dtype)
-    worth = np.zeros((width, queries.shape[1], 2), words.dtype)
+    coarse = np.zeros((width, queries.shape[1], 3), words.dtype)
+    units = np.zeros(width, np.int64)
     light = np.zeros((width, n_bits), np.int64)  # bits by their weight, the lightest first
-    steps = np.zeros((width, n_steps + 1), np.int64)  # sums of the lightest steps of levels
     sums = np.zeros(RUN, words.dtype)
-    weighed = np.empty(PIECE, np.int32)
     for block in range(first, last, BLOCK):
         size = min(BLOCK, last - block)
-        n_near[:], limit[:], nearer[:], counts[:size] = 0, most, 0, 0
+        n_near[:], limit[:], nearer[:], farthest[:] = 0, most, 0, 0
         for b in range(size):
             i = asked[block + b]
-            choose_masks(lower, i, n_words, coarse, worth, b)
+            units[b] = choose_masks(weights, i, coarse, b)
             _measure(centres, queries[i], masks[i], weights[i, 0], shortest, longest, light[b], far[b], least[b])
-            if graded is not None:
-                sum_lightest(weights, i, steps, b)
         step, unsettled = 0, size
         while True:  # until all queries have k ids, and once more for all that may matter
             final = unsettled == 0
@@ -79,9 +70,9 @@ def nearest_soft(
                     upto = np.int64(far[b, :m].min()) + step if lacking else np.int64(-1)
                 want(far, least, b, upto, limit[b], wanted)
             _visit(
-                words, centres, begins, ends, levels, graded, starts, ids, alive, living, queries, masks, weights,
-                turns, asked, block, size, k, entries, away, n_near, counts, limit, nearer, far, wanted, coarse, worth,
-                light, steps, sums, weighed,
+                words, centres, begins, ends, starts, ids, alive, living, queries, masks, weights, turns, asked,
+                block, size, k, entries, away, n_near, counts, limit, nearer, farthest, far, wanted, coarse, units,
+                light, sums,
             )  # fmt: skip
             if final:
                 break
@@ -94,6 +85,7 @@ def nearest_soft(
                 starts, ids, living, entries[b], away[b], n_near[b], counts[b], limit[b], k, turns[i], distances[i],
                 found[i],
             )  # fmt: skip
+            counts[b, : farthest[b] + 1] = 0
 
 
 @compiled()
@@ -130,11 +122,11 @@ def _measure(
 
 @compiled(allocates=False)
 def _visit(
-    words: Array, centres: Array, begins: Array, ends: Array, levels: Array, graded: Any, starts: Array, ids: Array,
-    alive: Array, living: Array, queries: Array, masks: Array, weights: Array, turns: Array, asked: Array, block: int,
-    size: int, k: int, entries: Array, away: Array, n_near: Array, counts: Array, limit: Array, nearer: Array,
-    far: Array, wanted: Array, coarse: Array, worth: Array, light: Array, steps: Array, sums: Array,
-    weighed: Array,
+    words: Array, centres: Array, begins: Array, ends: Array, starts: Array, ids: Array, alive: Array, living: Array,
+    queries: Array, masks: Array, weights: Array, turns: Array, asked: Array, block: int, size: int, k: int,
+    entries: Array, away: Array, n_near: Array, counts: Array, limit: Array, nearer: Array, farthest: Array,
+    far: Array, wanted: Array,
+    coarse: Array, units: Array, light: Array, sums: Array,
 ) -> None:  # fmt: skip
     """Look into the cells that the queries of a block want, chunk by chunk."""
     for run in range(wanted.shape[1]):
@@ -160,19 +152,13 @@ def _visit(
                     begin, end = max(begin, chunk), min(end, chunk + CHUNK)
                     if begin >= end:
                         continue
-                    if graded is not None:
-                        scan_rows(
-                            words, levels, graded, starts, ids, alive, living, begin, end, queries, masks, turns,
-                            i, k, entries, away, b, n_near, counts, limit, nearer, coarse, worth, steps, sums, weighed,
-                        )  # fmt: skip
-                        continue
                     if n_near[b] + CHUNK > entries.shape[1]:
                         make_room(
                             starts, ids, living, entries[b], away[b], n_near, b, limit[b], k - nearer[b], turns[i]
                         )
                     _scan(
-                        words, levels, starts, alive, begin, end, queries, masks, i, k, entries, away, b, n_near,
-                        counts, limit, nearer, coarse, worth, sums,
+                        words, starts, alive, begin, end, queries, masks, i, k, entries, away, b, n_near, counts,
+                        limit, nearer, farthest, coarse, units, sums,
                     )  # fmt: skip
             for b in range(size):
                 if wanted[b, run] >> bit & ONE:
@@ -214,19 +200,22 @@ def _matters(
 
 @compiled(inline="always")
 def _scan(
-    words: Array, levels: Array, starts: Array, alive: Array, begin: int, end: int, queries: Array, masks: Array,
-    i: int, k: int, entries: Array, away: Array, b: int, n_near: Array, counts: Array, limit: Array, nearer: Array,
-    coarse: Array, worth: Array, sums: Array,
+    words: Array, starts: Array, alive: Array, begin: int, end: int, queries: Array, masks: Array, i: int, k: int,
+    entries: Array, away: Array, b: int, n_near: Array, counts: Array, limit: Array, nearer: Array, farthest: Array,
+    coarse: Array, units: Array, sums: Array,
 ) -> None:  # fmt: skip
-    """Keep the codes begin…end that are within the limit of query i, with their rows of levels, lowering it."""
-    run = begin
+    """Keep the codes begin…end that are within the limit of query i, lowering it."""
+    run, reach, below, highest = begin, limit[b], nearer[b], farthest[b]
     while run < end:
-        run, hits = next_light(words, levels, None, run, end, queries, i, coarse, worth, b, 0, limit[b], sums)
+        run, hits = next_light(words, run, end, queries, i, coarse, b, reach // units[b], sums)
         while hits:
             j = run + np.int64(lowest_one(hits))
             hits &= hits - ONE
             d = weighed_one(words, j, 0, queries, masks, i)
-            d += weighed_one(levels, j, words.shape[0], queries, masks, i)
-            if d <= limit[b]:
-                keep(j, d, starts, alive, k, entries, away, b, n_near, counts, limit, nearer)
+            n = n_ids(starts, alive, j) if d <= reach else np.int64(0)
+            if n > 0:
+                entries[b, n_near[b]], away[b, n_near[b]] = j, d
+                n_near[b] += 1
+                reach, below, highest = lowered_from(reach, below, highest, counts, b, d, n, k)
         run += RUN
+    limit[b], nearer[b], farthest[b] = reach, below, highest

@@ -19,11 +19,17 @@ assert DIGITS == 6, "digits are written out below, so that their masks stay in r
 
 
 @compiled(inline="always")
-def four(x: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """Return the sum of four binary digits over the ones of x, masks from the lowest digit up."""
-    total = popcount(x & d)
-    total = total + total + popcount(x & c)
+def three(x: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return the sum of three binary digits over the ones of x, masks from the lowest digit up."""
+    total = popcount(x & c)
     total = total + total + popcount(x & b)
+    return total + total + popcount(x & a)
+
+
+@compiled(inline="always")
+def four(x: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Return the sum of four binary digits."""
+    total = three(x, b, c, d)
     return total + total + popcount(x & a)
 
 
@@ -73,6 +79,24 @@ def weigh(
     else:
         for k in range(last):
             out[o + k] += np.int32(four(rows[row, j + k] ^ word, a, b, c, d))
+
+
+@compiled(inline="always")
+def weighed_one(words: Array, j: Any, skipped: Any, queries: Array, masks: Array, i: Any) -> Any:
+    """Return the weighted distance of column j of words (r, c) to query i, of whose words some are skipped."""
+    total, at, q = np.int64(0), np.uintp(j), np.uintp(i)
+    for row in range(np.uintp(words.shape[0])):
+        r = np.uintp(skipped) + row
+        a, b, c, d, e, f = (
+            masks[q, r, 0],
+            masks[q, r, 1],
+            masks[q, r, 2],
+            masks[q, r, 3],
+            masks[q, r, 4],
+            masks[q, r, 5],
+        )
+        total += np.int64(six(words[row, at] ^ queries[q, r], a, b, c, d, e, f))
+    return total
 
 
 @compiled(inline="always")

@@ -11,7 +11,7 @@ from dmuh.index.bits import Words, read_only
 from dmuh.index.kernel_use import KERNELS
 from dmuh.index.segment import Segment
 from dmuh.index.weighing import SoftQueries, weighted
-from dmuh.workers import over_cores
+from dmuh.machine.workers import over_cores
 
 _COST = 3  # what weighing a word costs by numpy, in words compared
 _TOGETHER = 256  # queries whose keys are counted by distance before they are written
@@ -21,16 +21,16 @@ _NONE = read_only(np.empty(0, np.int64))
 
 
 class _Rows(NamedTuple):
-    """What is weighed: a code has one row or more, a row one key or more.
+    """What is weighed: a code, or a row of a code and its levels, with one key or more.
 
-    rows    int64 (c + 1,) where the rows of each code begin, or empty: one each
+    words   (w, m) the codes
     levels  (r · w, m) the level rows; none for codes without levels
     starts  int64 (m + 1,) where the keys of each row begin, or empty: one each
     keys    int64 (n,)
     alive   int64 (m,) how many keys of a row may be found, and living bool (n,) which, or both empty: all
     """
 
-    rows: Ids
+    words: Words
     levels: Words
     starts: Ids
     keys: Ids
@@ -45,13 +45,13 @@ def nearest(segment: Segment, queries: SoftQueries, k: int, among: Ids | None) -
     n = len(queries.words)
     distances, found = np.empty((n, k), np.int32), np.empty((n, k), np.int64)
     rows = _rows(segment, alive, living)
-    kernel = _kernel(segment, rows)
-    if k and KERNELS.worth(segment.words.dtype, _cost(segment, rows, n), kernel):
+    kernel = _kernel(segment)
+    if k and KERNELS.worth(segment.words.dtype, _cost(rows, n), kernel):
         _scan(kernel, segment, rows, queries, distances, found)
         KERNELS.note_ready(segment.words.dtype, kernel)
         segment.note_searched(n)
     elif k:
-        plain.nearest(_away(segment, rows, queries), *rows[2:], queries.turns, distances, found)
+        plain.nearest(_away(rows, queries), *rows[2:], queries.turns, distances, found)
     distances *= queries.unit
     distances += queries.least[:, None].astype(np.int32)
     return distances, found
@@ -62,14 +62,14 @@ def within(segment: Segment, queries: SoftQueries, reach: int, among: Ids | None
     living, alive = segment.findable(among)
     rows = _rows(segment, alive, living)
     radii = np.clip((reach - queries.least) // queries.unit, -1, queries.most)
-    if KERNELS.worth(segment.words.dtype, _cost(segment, rows, len(radii)), "soft within"):
+    if KERNELS.worth(segment.words.dtype, _cost(rows, len(radii)), "soft within"):
         parts = [_scan_within(segment, rows, queries, radii, first) for first in range(0, len(radii), _TOGETHER)]
         nothing = _NONE, _NONE.astype(np.int32), _NONE
         counted, distances, found = (np.concatenate(arrays) for arrays in zip(nothing, *parts, strict=True))
         offsets = np.concatenate([[0], np.cumsum(counted)])
         KERNELS.note_ready(segment.words.dtype, "soft within")
     else:
-        away = _away(segment, rows, queries)
+        away = _away(rows, queries)
         offsets, distances, found = plain.within(away, rows.starts, rows.keys, rows.living, radii, queries.turns)
     distances *= queries.unit
     distances += np.repeat(queries.least, np.diff(offsets)).astype(np.int32)
@@ -81,58 +81,49 @@ def _rows(segment: Segment, alive: Ids, living: NDArray[np.bool_]) -> _Rows:
     graded = segment.graded
     if graded is None:
         no_levels = read_only(np.empty((0, segment.words.shape[1]), segment.words.dtype))
-        return _Rows(_NONE, no_levels, segment.starts, segment.keys, alive, living)
+        return _Rows(segment.words, no_levels, segment.starts, segment.keys, alive, living)
     own_living, row_alive = graded.findable(segment.keys, living)
-    return _Rows(graded.rows, graded.levels, graded.starts, graded.keys, row_alive, own_living)
+    return _Rows(graded.words, graded.levels, graded.starts, graded.keys, row_alive, own_living)
 
 
-def _cost(segment: Segment, rows: _Rows, n_queries: int) -> int:
-    return _COST * n_queries * (segment.words.size + rows.levels.size)
+def _cost(rows: _Rows, n_queries: int) -> int:
+    return _COST * n_queries * (rows.words.size + rows.levels.size)
 
 
-def _away(segment: Segment, rows: _Rows, queries: SoftQueries) -> plain.Away:
+def _away(rows: _Rows, queries: SoftQueries) -> plain.Away:
     """Return what weighs all rows by numpy."""
-    words = np.repeat(segment.words, np.diff(rows.rows), axis=1) if len(rows.rows) else segment.words
-    whole = np.concatenate([words, rows.levels])
+    whole = np.concatenate([rows.words, rows.levels])
     return lambda i: weighted(queries.words[i], queries.masks[i], whole)
 
 
-def _kernel(segment: Segment, rows: _Rows) -> str:
-    """Return what searches: by cells, and rows of levels by code, or over all, each code with its one row."""
-    if len(rows.rows):
-        return "graded search in cells"
+def _kernel(segment: Segment) -> str:
+    """Return what searches: in shells, in cells, or over all."""
+    if segment.shell_arrays is not None:
+        return "soft search in shells"
     return "soft search" if segment.cells is None else "soft search in cells"
 
 
 def _scan(kernel: str, segment: Segment, rows: _Rows, queries: SoftQueries, distances: Distances, found: Ids) -> None:
-    """Fill in the nearest of each query by a compiled kernel."""
+    """Fill in the nearest of each query by a compiled kernel, those near the same centre one after the other."""
+    asked = queries.words, queries.masks
+    whose, most, n = rows[2:], queries.most, len(found)
     if kernel == "soft search":
         from dmuh.index.soft_whole import nearest_scanned
 
-        weighed = segment.words, *rows[1:]
-        asked = queries.words, queries.masks, queries.turns
-        over_cores(lambda a, b: nearest_scanned(*weighed, *asked, a, b, queries.most, distances, found), len(found))
+        over_cores(lambda a, b: nearest_scanned(*rows, *asked, queries.turns, a, b, most, distances, found), n)
+        return
+    near = segment.by_centre(queries.words[:, : len(segment.words)].T)
+    if kernel == "soft search in shells":
+        from dmuh.index.shell_search import nearest_in_shells
+
+        assert segment.shell_arrays is not None, "so it was chosen"
+        weighed = *rows[:2], segment.shell_arrays, *whose, *asked, queries.weights, queries.lower, queries.turns, near
+        over_cores(lambda a, b: nearest_in_shells(*weighed, a, b, most, distances, found), n)
     else:
-        _scan_cells(segment, rows, queries, distances, found)
+        from dmuh.index.soft_nearest import nearest_soft
 
-
-def _scan_cells(segment: Segment, rows: _Rows, queries: SoftQueries, distances: Distances, found: Ids) -> None:
-    """Fill in the nearest of each query in cells, those near the same centre one after the other."""
-    from dmuh.index.soft_nearest import nearest_soft
-
-    graded, lower = None, queries.weights
-    if len(rows.rows):
-        graded, lower = (rows.rows, segment.unsure), queries.lower
-    codes = segment.words, *segment.in_which.arrays, rows.levels, graded, *rows[2:]
-    asked = (
-        queries.words,
-        queries.masks,
-        queries.weights,
-        lower,
-        queries.turns,
-        segment.by_centre(queries.words[:, : len(segment.words)].T),
-    )
-    over_cores(lambda a, b: nearest_soft(*codes, *asked, a, b, queries.most, distances, found), len(found))
+        codes = segment.words, *segment.in_which.arrays, *whose, *asked, queries.weights, queries.turns, near
+        over_cores(lambda a, b: nearest_soft(*codes, a, b, most, distances, found), n)
 
 
 def _scan_within(
@@ -143,8 +134,10 @@ def _scan_within(
 
     some = radii[first : first + _TOGETHER]
     n = len(some)
-    weighed = segment.words, rows.rows, rows.levels, rows.starts, rows.keys, rows.living
-    asked = queries.words[first : first + n], queries.masks[first : first + n], some, queries.turns[first : first + n]
+    weighed = rows.words, rows.levels, segment.shell_arrays, rows.starts, rows.keys, rows.living
+    whole = queries.words, queries.masks, queries.weights, queries.lower, queries.turns
+    words, masks, weights, lower, turns = (part[first : first + n] for part in whole)
+    asked = words, masks, weights, lower, some, turns
     slots = np.zeros((n, int(some.max()) + 2), np.int64)
     distances, found = np.empty(0, np.int32), np.empty(0, np.int64)
     over_cores(lambda a, b: visit_within(*weighed, *asked, a, b, slots, distances, found), n)

@@ -1,7 +1,7 @@
 """What an index file holds: one segment and what its levels are worth, as arrays by name.
 
-Version 1 had the ids themselves, codes in their order, and no levels; version 2 had the rows of levels of a code in the
-order of their keys.
+Version 1 had the ids themselves, codes in their order, and no levels. Versions 2 and 3 had the rows of levels without
+their codes, code after code, and in no shells.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmuh.codes import Codes
+from dmuh.index.bits import Words
 from dmuh.index.cells import Cells
 from dmuh.index.graded import Graded
 from dmuh.index.segment import Segment
+from dmuh.index.shells import Shells
 from dmuh.index.shuffle import shuffled
 
 Worth = NDArray[np.float32] | None
@@ -30,10 +32,12 @@ def to_arrays(segment: Segment | None, worth: Worth) -> dict[str, NDArray[Any]]:
     if segment.cells is not None:
         arrays |= {"centres": segment.cells.centres.view(kind), "rings": segment.cells.rings}
     if segment.graded is not None:
-        arrays |= {"levels": segment.graded.levels.view(kind), "rows": segment.graded.rows}
-        arrays |= {"row_starts": segment.graded.starts}
-        if len(segment.graded.rows):  # else they are the segment's
-            arrays |= {"row_keys": segment.graded.keys}
+        arrays |= {"levels": segment.graded.levels.view(kind), "row_starts": segment.graded.starts}
+        shells = segment.graded.shells
+        if shells is not None:  # else its rows and keys are the segment's
+            arrays |= {"row_words": segment.graded.words.view(kind), "row_keys": segment.graded.keys}
+            arrays |= {"shell_centres": shells.centres.view(kind), "shell_begins": shells.begins}
+            arrays |= {"shell_shortest": shells.shortest, "shell_longest": shells.longest}
     return arrays
 
 
@@ -47,15 +51,31 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]], n_bits: Any, version: int) -
     keys = shuffled(arrays["ids"]) if version == 1 and arrays["ids"].dtype == np.int64 else arrays["keys"]
     graded = None
     if n_rows:
-        row_starts = arrays.get("row_starts", np.empty(0, np.int64))
-        graded = Graded(arrays["rows"], _unsigned(arrays["levels"]), row_starts, arrays.get("row_keys", keys))
+        row_starts, row_keys = arrays.get("row_starts", np.empty(0, np.int64)), arrays.get("row_keys", keys)
+        row_words, shells = _rows(arrays, words, version)
+        graded = Graded(row_words, _unsigned(arrays["levels"]), row_starts, row_keys, shells)
     segment = Segment(words, starts, keys, np.empty(0, np.bool_), n_bits, graded)
     segment.check(n_rows)
+    if version == 1 or (version < 4 and graded is not None):
+        return Segment.build(*segment.expanded(), n_bits), worth
     if "rings" in arrays:
         cells = Cells.of_rings(_unsigned(arrays["centres"]), arrays["rings"], words, n_bits)
         return replace(segment, cells=cells), worth
-    older = version == 1 or (version == 2 and graded is not None)
-    return (Segment.build(*segment.expanded(), n_bits) if older else segment), worth
+    return segment, worth
+
+
+def _rows(arrays: Mapping[str, NDArray[Any]], words: Words, version: int) -> tuple[Words, Shells | None]:
+    """Return the code of each row of levels, and the shells in which the rows stand, None where they are in none."""
+    if version < 4:
+        rows = arrays["rows"]
+        fits = rows.ndim == 1 and (not len(rows) or (rows[0] == 0 and len(rows) == words.shape[1] + 1))
+        if not fits or (len(rows) and (rows[-1] != arrays["levels"].shape[-1] or (np.diff(rows) < 1).any())):
+            raise ValueError("its levels do not fit its codes")
+        return np.repeat(words, np.diff(rows), axis=1) if len(rows) else words, None
+    if "row_words" not in arrays:
+        return words, None
+    shells = (arrays[f"shell_{name}"] for name in ("begins", "shortest", "longest"))
+    return _unsigned(arrays["row_words"]), Shells(_unsigned(arrays["shell_centres"]), *shells)
 
 
 def _unsigned(words: NDArray[Any]) -> NDArray[Any]:

@@ -90,7 +90,7 @@ def _masks(weights: NDArray[np.uint8], kind: np.dtype[Any]) -> NDArray[Any]:
     n_words = -(-n_bits // (8 * kind.itemsize))
     padded = np.zeros((n, n_groups, n_words, 1, 8 * kind.itemsize), np.uint8)
     padded.reshape(n, n_groups, -1)[:, :, :n_bits] = weights
-    digits = padded >> np.arange(DIGITS, dtype=np.uint8)[:, None] & 1  # (q, groups, w, digits, bits of a word)
+    digits = padded & (1 << np.arange(DIGITS, dtype=np.uint8))[:, None]  # (q, groups, w, digits, bits of a word)
     packed = np.packbits(digits.reshape(-1), bitorder="little").view(kind.newbyteorder("<"))
     return packed.astype(kind, copy=False).reshape(n, n_groups * n_words, DIGITS)
 
