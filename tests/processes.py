@@ -24,6 +24,7 @@ class Started:
     """A function that runs in a process of its own, with the variables of this environment and some more."""
 
     def __init__(self, function: Callable[..., None], *arguments: object, **variables: str) -> None:
+        self._needed: object = None
         self._files = []
         for _ in ("output", "errors"):
             opened, name = tempfile.mkstemp(prefix="dmuh-process-")
@@ -38,6 +39,15 @@ class Started:
         """Whether it has not ended yet."""
         return self._process.is_alive()
 
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended with an error."""
+        return self._process.exitcode not in (None, 0)
+
+    def keep(self, needed: object) -> None:
+        """Hold what it needs, until it has finished."""
+        self._needed = needed
+
     def kill(self) -> int:
         """Send SIGKILL, which nothing can catch; return the exit code, that is negative if a signal ended it."""
         self._process.kill()
@@ -48,6 +58,7 @@ class Started:
         self._process.join(seconds)
         self._process.kill()
         self._process.join()
+        self._needed = None
         output, errors = (file.read_text() for file in self._files)
         for file in self._files:
             file.unlink()

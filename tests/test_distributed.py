@@ -1,5 +1,7 @@
 """Two processes train as one with the whole batch does."""
 
+import socket
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from dmuh.machine import place_in_group
 from dmuh.runs import Run, open_run
 from dmuh.trainer import train
 from dmuh.trainer.inputs import part_slice
-from processes import main
+from processes import Started, main
 from together import CASES, config_of_case, finish, start, train_cases, watched_training
 
 COMMAND = ["train", "--epochs", "2", "--bits", "12", "--train", "20", "--query", "5", "--set", "image_size=16"]
@@ -84,6 +86,27 @@ def test_what_many_processes_cannot_do_is_refused(options, sentence, vectors, tm
         assert (code, output) == (2, "")
         assert sentence in errors
         assert errors.count("\n") == 1
+
+
+@pytest.mark.long
+def test_a_port_that_is_taken_is_one_sentence(vectors, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        group = {
+            "RANK": "0",
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        command = ["train", "--out", str(tmp_path / "run"), "--dataset", "features", "--data", str(vectors)]
+        code, output, errors = Started(main, *command, **group).finish()
+    assert (code, output) == (2, "")
+    assert errors.startswith(f"dmuh: the processes cannot meet at 127.0.0.1:{port}, which MASTER_ADDR")
+    assert "address already in use" in errors
+    assert errors.count("\n") == 1
 
 
 def test_parts_are_neighbours_and_make_the_whole():

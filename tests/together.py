@@ -2,7 +2,7 @@
 
 import functools
 import os
-import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,16 +81,21 @@ def watched_training(case: str, folder: Path) -> dict[str, np.ndarray]:
 
 def start(n: int, function: Callable[..., None], *arguments: object) -> list[Started]:
     """Start a function in n processes, as torchrun would."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    group = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [Started(function, *arguments, RANK=str(rank), LOCAL_RANK=str(rank), **group) for rank in range(n)]
+    # As torchrun does, this process listens where they meet: a port that a process is told to take may be taken by then.
+    meeting = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    group = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
+    group |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    started = [Started(function, *arguments, RANK=str(rank), LOCAL_RANK=str(rank), **group) for rank in range(n)]
+    for process in started:
+        process.keep(meeting)
+    return started
 
 
 def finish(processes: list[Started]) -> list[tuple[int, str, str]]:
-    """Wait for processes; return the exit code, output and errors of each."""
-    return [process.finish() for process in processes]
+    """Wait for processes; return the exit code, output and errors of each. If one fails, the others have a minute."""
+    while any(process.running for process in processes) and not any(process.failed for process in processes):
+        time.sleep(0.02)
+    return [process.finish(60) for process in processes]
 
 
 def train_cases(root: Path, *names: str) -> None:

@@ -114,11 +114,23 @@ def joined(device_name: str) -> Iterator[Group]:
     if dist.is_initialized():  # by the caller, whose it stays
         yield Group(rank, size, device)
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+    _meet("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Group(rank, size, device)
     finally:
         dist.destroy_process_group()
+
+
+def _meet(backend: str) -> None:
+    """Wait until all processes are there."""
+    try:
+        dist.init_process_group(backend, timeout=_PATIENCE)
+    except dist.DistError as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        said = str(error).partition("\n")[0]
+        raise RunError(
+            f"the processes cannot meet at {where}, which MASTER_ADDR and MASTER_PORT name: {said}"
+        ) from error
 
 
 def refuse_many(group: Group, config: Config) -> None:
