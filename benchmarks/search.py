@@ -84,7 +84,7 @@ def exact_rows(n: int, n_queries: int) -> list[dict[str, str]]:
                 {
                     f"top {K} of {n:,} codes": f"{n_bits} bits, {kind}",
                     "IndexBinaryFlat": f"{peer_time * 1e3:.2f} ms",
-                    "dmuh": f"{our_time * 1e3:.3f} ms",
+                    "dmuh": f"{our_time * 1e3:.4f} ms",
                     "ratio": f"{peer_time / our_time:,.1f}×",
                 }
             )
