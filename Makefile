@@ -56,16 +56,17 @@ PYTEST := $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal
 test: $(READY)  ## the tests of what is computed, written and said, on all cores: 3 minutes on two
 	$(PYTEST) -m 'not slow and not long'
 
-test-all: warm $(VENV)/.compiled  ## all tests but the slow: also kills, browser, README, Milvus, every setting; 9 minutes on two cores
+test-all: warm $(VENV)/.compiled  ## all tests but the slow: also kills, browser, README, Milvus, every setting; 8 minutes on two cores
 	$(PYTEST)
 
 # Else every service that the tests start compiles the same kernels, and is ended meanwhile.
 warm: $(READY)
 	@$(BIN)/dmuh warm > /dev/null
 
-# Else every worker of the tests compiles what it imports. It needs one core, while make --jobs warms up on the other.
+# Else every worker of the tests compiles what it imports and rewrites the asserts of all tests. This needs one core,
+# while make --jobs warms up on the other.
 $(VENV)/.compiled: $(READY)
-	@$(BIN)/python -m compileall -q -x '/tests?/' $(VENV)/lib > /dev/null 2>&1 || true
+	@$(BIN)/pytest --collect-only --quiet > /dev/null || true  # what is wrong is said by the tests
 	@touch $@
 
 test-slow: $(READY)  ## the slow tests, among them those on real images; DMUH_DATA names their folder

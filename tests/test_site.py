@@ -65,7 +65,8 @@ def every_command_method_and_setting_is_listed(site: Path) -> None:
 
 def measured_tables_are_on_their_pages(site: Path) -> None:
     assert "0.677 ± 0.007" in words_of(site / "results.html")
-    assert "0.095 ms" in words_of(site / "speed.html")
+    speed, measured = words_of(site / "speed.html"), (ROOT / "benchmarks" / "results" / "search.md").read_text()
+    assert [time for time in re.findall(r"[\d.]+ ms", measured) if time not in speed] == []
 
 
 def nothing_comes_from_elsewhere(site: Path) -> None:
