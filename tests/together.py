@@ -81,7 +81,7 @@ def watched_training(case: str, folder: Path) -> dict[str, np.ndarray]:
 
 def start(n: int, function: Callable[..., None], *arguments: object) -> list[Started]:
     """Start a function in n processes, as torchrun would."""
-    # As torchrun does, this process listens where they meet: a port that a process is told to take may be taken by then.
+    # As torchrun does, this process listens where they meet: a port that another is told of may be taken by then.
     meeting = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     group = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(meeting.port)}
     group |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
