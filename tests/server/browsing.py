@@ -67,6 +67,16 @@ def expect_ids(page, wanted: list[int], seconds: float = 20) -> None:
     assert ids(page) == wanted
 
 
+def settled(page) -> list[list[float]]:
+    """Wait until the images that are shown stay where they are; return where that is, left and top of each."""
+    where = "all => all.map(item => item.getBoundingClientRect()).map(box => [box.left, box.top])"
+    before, now = None, page.locator("#results .photo").evaluate_all(where)
+    while now != before:
+        page.wait_for_timeout(100)
+        before, now = now, page.locator("#results .photo").evaluate_all(where)
+    return now
+
+
 def photo(page, id_: int):
     return page.locator(f'#main .photo[data-id="{id_}"]')
 

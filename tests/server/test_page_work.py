@@ -5,7 +5,7 @@ import shutil
 
 import httpx2
 import pytest
-from browsing import IN_A_BROWSER, api, expect, expect_ids, ids, photo, texts, until, watched
+from browsing import IN_A_BROWSER, api, expect, expect_ids, ids, photo, settled, texts, until, watched
 from serving import Server
 
 pytestmark = IN_A_BROWSER
@@ -146,7 +146,7 @@ def test_it_is_used_by_keyboard_alone(own_page, own_server):
     page = own_page
     page.goto(f"{own_server.address}/#/?order=id")
     page.reload()
-    expect(page, "#results li").to_have_count(20)
+    expect_ids(page, list(range(1, 21)))
     seen = []
     for _ in range(12):
         page.keyboard.press("Tab")
@@ -162,11 +162,11 @@ def test_it_is_used_by_keyboard_alone(own_page, own_server):
     assert focused() == "1"
     page.keyboard.press("ArrowRight")
     assert focused() == "2"
-    columns = page.evaluate(
-        "getComputedStyle(document.getElementById('results')).gridTemplateColumns.split(' ').length"
-    )
+    places = settled(page)
+    column, top = places[1]
+    below = [at for at, (left, height) in enumerate(places) if left == column and height > top]
     page.keyboard.press("ArrowDown")
-    assert focused() == str(2 + columns)
+    assert focused() == str(ids(page)[below[0]])
     page.keyboard.press("ArrowUp")
     page.keyboard.press("x")
     page.keyboard.press("Shift+ArrowRight")
