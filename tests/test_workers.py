@@ -33,6 +33,13 @@ def test_every_item_is_worked_on_once(n):
     assert (marked(n) == 1).all()
 
 
+def test_a_process_that_is_ending_does_its_work_alone(monkeypatch):
+    ended = ThreadPoolExecutor(1)
+    ended.shutdown()
+    monkeypatch.setattr(workers, "_threads", lambda: ended)
+    assert (marked(1000) == 1).all()
+
+
 def test_parts_are_worked_on_at_the_same_time(cores):
     if cores > (os.cpu_count() or 1):
         pytest.skip(f"this machine has fewer cores than {cores}")

@@ -30,10 +30,16 @@ def over_cores(work: Callable[[int, int], None], n: int) -> None:
     """Call work(first, last) for parts of 0…n, one per core, at the same time; the work must release the GIL."""
     parts = max(1, min(cores(), n))
     edges = [part * n // parts for part in range(parts + 1)]
-    own, *rest = pairwise(edges)
-    others = [_threads().submit(work, *part) for part in rest]
+    first, *rest = pairwise(edges)
+    own, others = [first], []
+    for part in rest:
+        try:
+            others.append(_threads().submit(work, *part))
+        except RuntimeError:  # this process is ending: threads take nothing more
+            own.append(part)
     try:
-        work(*own)
+        for part in own:
+            work(*part)
     finally:
         wait(others)
     for other in others:
