@@ -18,7 +18,7 @@ from dmuh.encoder.onnx_export import FrozenPart, TrainedPart, WholeNetwork, by_t
 from dmuh.encoder.onnx_network import OnnxNetwork
 from dmuh.encoder.onnx_operators import OPERATORS
 from dmuh.encoder.onnx_recorder import Recorder, UnknownOperatorError
-from dmuh.network import HashNetwork, Margin, MomentumCopy
+from dmuh.network import Classes, HashNetwork, Margin, MomentumCopy
 from test_heads import KINDS, drawn
 from tiny import Tiny, noise
 
@@ -175,7 +175,7 @@ def test_what_the_network_here_normalises_by_its_neighbours():
 
 
 UNKNOWN = {
-    "an operator": torch.sigmoid,
+    "an operator": torch.erf,
     "one in place": lambda x: (x + 1).relu_(),
     "one that writes into a constant": lambda x: torch.zeros(1, 2, 4, 4).copy_(x),
     "a second result": lambda x: functional.max_pool2d(x, 2, return_indices=True)[1] + 1,
@@ -212,6 +212,13 @@ def moved(network: HashNetwork) -> MomentumCopy:
     return copy
 
 
+def knowing(network: HashNetwork) -> Classes:
+    """Classes that were told apart beside a network."""
+    source = Classes(network.backbone.n_features, 3, network.n_bits)
+    source.codes.copy_(torch.randint(0, 2, source.codes.shape) * 2 - 1)
+    return source
+
+
 def network_of(backbone: str, size: int | None = None, freeze: str = "none", kind: str = "linear") -> HashNetwork:
     torch.manual_seed(0)
     network = HashNetwork(create_backbone(backbone, size), 5, freeze)
@@ -236,8 +243,8 @@ def rows_for(module: FrozenPart | TrainedPart, n: int = 4) -> np.ndarray:
 
 def parts_of(network: HashNetwork) -> list[FrozenPart | TrainedPart]:
     copy = moved(network)
-    return [FrozenPart(network), TrainedPart(network, copy), WholeNetwork(network, copy),
-            WholeNetwork(network, Margin()), WholeNetwork(network, None)]  # fmt: skip
+    sources = (copy, Margin(), knowing(network), None)
+    return [FrozenPart(network), TrainedPart(network, copy), *(WholeNetwork(network, source) for source in sources)]
 
 
 NETWORKS = {
@@ -292,21 +299,21 @@ def test_torchs_exporter_gives_the_same(name):
             np.testing.assert_allclose(found[output], expected[output], rtol=1e-4, atol=1e-5)
 
 
-class Sigmoid(Tiny):
+class Tanh(Tiny):
     """A backbone with an operator that is not in the table."""
 
     def parts(self):
-        return {**super().parts(), "last": nn.Sigmoid()}
+        return {**super().parts(), "last": nn.Tanh()}
 
 
 @pytest.mark.long
 def test_a_network_with_another_operator_is_left_to_torchs_exporter(caplog, capfd):
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
-    network = HashNetwork(Sigmoid(), 5, "all")
+    network = HashNetwork(Tanh(), 5, "all")
     with caplog.at_level(logging.INFO, "dmuh"):
         runner = OnnxNetwork(to_onnx(WholeNetwork(network, None)))
-    assert caplog.messages == ["torch's exporter writes the network, which takes seconds: aten.sigmoid.default"]
+    assert caplog.messages == ["torch's exporter writes the network, which takes seconds: aten.tanh.default"]
     assert capfd.readouterr() == ("", "")
     assert [logger.level for logger in loggers] == before
     with torch.inference_mode():

@@ -94,3 +94,13 @@ def test_weights_that_are_not_given_are_smaller_where_images_have_several_labels
     one, several = torch.eye(4), torch.ones(4, 4)
     assert make("dmuh-plus", 6, one).options.centres > make("dmuh-plus", 6, several).options.centres > 0
     assert make("dmuh-plus", 6, several, centres=7.0).options.centres == 7.0
+    assert make("dmuh-plus", 6, one).options.similar_weight == 2 < make("dmuh-plus", 6, several).options.similar_weight
+
+
+def test_where_some_centres_are_opposites_images_with_several_labels_are_drawn_to_them_less():
+    """With more classes than bits an image with two labels would have to be at both ends of the space."""
+    one, several = torch.eye(4), torch.ones(4, 4)
+    few, enough = (make("dmuh-plus", n_bits, several).options.centres for n_bits in (3, 4))
+    assert few == pytest.approx(0.3 * enough)
+    assert make("dmuh-plus", 3, one).options.centres == make("dmuh-plus", 4, one).options.centres
+    assert make("dmuh-plus", 3, several, centres=7.0).options.centres == 7.0

@@ -165,8 +165,9 @@ class TrainingSettings:
     uncertainty: str = setting(
         "margin",
         "what the probability that a bit turns over is read from: the margin, how far an output is from 0, which all "
-        "methods have, or the copy, how far the averaged copy's output is from the network's, as in the paper",
-        choices=("margin", "copy"),
+        "methods have; the copy, how far the averaged copy's output is from the network's, as in the paper; or the "
+        "classes, how probable those are whose images have another bit, by a layer that learns them beside the codes",
+        choices=("margin", "copy", "classes"),
     )
     uncertainty_alpha: float | None = setting(
         None,

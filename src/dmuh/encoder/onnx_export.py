@@ -128,7 +128,9 @@ def to_int8(content: bytes, rows: NDArray[Any]) -> bytes:
         onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         proto = onnx.load(folded)
         as_floats = _first_layers(proto.graph) | {
-            node.name for node in proto.graph.node if any(".hash_layer." in name for name in node.input)
+            node.name
+            for node in proto.graph.node
+            if any(".hash_layer." in name or name.startswith("source.") for name in node.input)
         }
         if all(node.name in as_floats for node in proto.graph.node if node.op_type in _LAYERS):
             raise ConfigError("this network has no layer below its hash layer to quantise: export it without int8")

@@ -73,6 +73,11 @@ def _clip(recorder: Recorder, result: Tensor, x: Tensor, low: Number, high: Numb
     return recorder.graph.add("Clip", recorder.name(x), *bounds)
 
 
+def _softmax(recorder: Recorder, _: Tensor, x: Tensor, dim: int, half_to_float: bool) -> str:
+    _require(not half_to_float, "a softmax in another type")
+    return recorder.graph.add("Softmax", recorder.name(x), axis=dim)
+
+
 def _norm(
     recorder: Recorder, _: Tensor, x: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, **other: Any
 ) -> str:
@@ -201,10 +206,10 @@ def _shares(side: int, size: int) -> Any:
 
 
 OPERATORS: dict[str, Callable[..., str]] = {
-    "abs": _alone("Abs"), "exp": _alone("Exp"), "neg": _alone("Neg"), "reciprocal": _alone("Reciprocal"),
-    "relu": _alone("Relu"),
+    "abs": _alone("Abs"), "exp": _alone("Exp"), "log": _alone("Log"), "neg": _alone("Neg"),
+    "reciprocal": _alone("Reciprocal"), "relu": _alone("Relu"), "sigmoid": _alone("Sigmoid"),
     "add": _both("Add"), "sub": _both("Sub"), "mul": _both("Mul"), "div": _both("Div"), "pow": _both("Pow"),
-    "gt": _both("Greater"),
+    "gt": _both("Greater"), "ge": _both("GreaterOrEqual"), "_softmax": _softmax,
     "mean": _over("ReduceMean"), "sum": _over("ReduceSum"), "linalg_vector_norm": _norm,
     "clone": _same, "_to_copy": _same, "detach": _same, "alias": _same,
     "view": _reshape, "_unsafe_view": _reshape, "squeeze": _reshape, "unsqueeze": _reshape,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dmuh.config import setting
-from dmuh.methods.base import TrainBatch, signs, similar_weight_setting
+from dmuh.methods.base import TrainBatch, signs
 from dmuh.methods.csq import HashCentres
 from dmuh.methods.dmuh import DMUH, DMUHOptions, uncertainty_of
 
@@ -16,14 +16,18 @@ _RIDGE = 1.0
 
 
 # What held-out training images chose: of CIFAR-10 and apparel, where every image has one label, and of coco18.
-_ONE_LABEL = {"beta": 0.1, "decoder": 3.0, "centres": 10.0}
-_SEVERAL_LABELS = {"beta": 0.3, "decoder": 1.0, "centres": 1.0}
+_ONE_LABEL = {"beta": 0.1, "similar_weight": 2.0, "decoder": 3.0, "centres": 10.0}
+_SEVERAL_LABELS = {"beta": 0.3, "similar_weight": 3.0, "decoder": 1.0, "centres": 1.0}
+_OPPOSITE = 0.3  # of the centres' weight that is left where some of them are opposites and images have several labels
 
 
 def _weight_setting(name: str, about: str) -> Any:
     """Declare a weight whose default depends on how many labels images have."""
     default = f"; not given, {_ONE_LABEL[name]:g}, or {_SEVERAL_LABELS[name]:g} where images have several labels"
-    return setting(None, about + default, low=0)
+    if name == "centres":
+        default += f" ({_OPPOSITE * _SEVERAL_LABELS[name]:g} if there are more classes than bits)"
+    bound: dict[str, Any] = {"above": 0} if name == "similar_weight" else {"low": 0}
+    return setting(None, about + default, **bound)
 
 
 @dataclass(frozen=True)
@@ -31,15 +35,24 @@ class DMUHPlusOptions(DMUHOptions):
     """Options of dmuh-plus."""
 
     beta: float | None = _weight_setting("beta", "weight of the quantisation term")  # type: ignore[assignment]
-    similar_weight: float = similar_weight_setting(2.0)
+    similar_weight: float | None = _weight_setting(  # type: ignore[assignment]
+        "similar_weight", "weight of a similar pair; a dissimilar one, of which there are more, has 1"
+    )
     decoder: float | None = _weight_setting("decoder", "weight of reading the labels from the code by a linear map")
     centres: float | None = _weight_setting(
         "centres", "weight of the cross-entropy against the hash centres of classes"
     )
 
-    def resolved(self, several: bool) -> "DMUHPlusOptions":
-        """Return the options with the weights that were not given, for images with several labels or one each."""
-        defaults = _SEVERAL_LABELS if several else _ONE_LABEL
+    def resolved(self, several: bool, opposite: bool) -> "DMUHPlusOptions":
+        """Return the options with the weights that were not given.
+
+        several   whether images have several labels, or one each
+        opposite  whether there are more classes than bits, so that some hash centres are opposites: an image with two
+                  such labels would have to be at both ends
+        """
+        defaults = dict(_SEVERAL_LABELS if several else _ONE_LABEL)
+        if several and opposite:
+            defaults["centres"] *= _OPPOSITE
         not_given: dict[str, Any] = {name: value for name, value in defaults.items() if getattr(self, name) is None}
         return replace(self, **not_given)
 
@@ -60,6 +73,7 @@ class DMUHPlus(DMUH):
     title = "dmuh, and terms by which the labels can be read from a code"
     paper = "ours, after Fu et al., Shen et al. (SDH) and Yuan et al. (CSQ)"
     year = 2026
+    defaults = {"uncertainty": "classes"}
     presets = {}
     train_labels: Tensor
     weight: Tensor
@@ -67,8 +81,8 @@ class DMUHPlus(DMUH):
     def __init__(self, options: object, n_bits: int, train_labels: Tensor) -> None:
         assert isinstance(options, DMUHPlusOptions)
         several = bool((train_labels.sum(dim=1) > 1).any())
-        super().__init__(options.resolved(several), n_bits, train_labels)
         n_classes = train_labels.shape[1]
+        super().__init__(options.resolved(several, opposite=n_classes > n_bits), n_bits, train_labels)
         self.register_buffer("train_labels", train_labels, persistent=False)
         self.register_buffer("weight", torch.zeros(n_bits + 1, n_classes))
         self.hash_centres = HashCentres(n_classes, n_bits)

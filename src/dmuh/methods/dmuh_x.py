@@ -54,5 +54,6 @@ class DMUHPlusX(Stacked, DMUHPlus):
 
     Options = DMUHPlusXOptions
     title = "dmuh-x, and terms by which the labels can be read from a code"
+    defaults = {}
     paper = "ours, after Fu et al., Shen et al. (SDH) and Yuan et al. (CSQ)"
     year = 2026

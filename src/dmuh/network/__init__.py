@@ -5,6 +5,8 @@ from dmuh.network.hash_network import HashNetwork, calibrate, calibrate_hash_lay
 from dmuh.network.loading import TEXTS, load_networks, load_text_networks, state_by_part
 from dmuh.network.uncertainty import (
     UNCERTAINTY_SOURCES,
+    Classes,
+    Examples,
     Margin,
     MomentumCopy,
     Trained,
@@ -15,6 +17,8 @@ from dmuh.network.uncertainty import (
 __all__ = [
     "TEXTS",
     "UNCERTAINTY_SOURCES",
+    "Classes",
+    "Examples",
     "HashNetwork",
     "Margin",
     "MomentumCopy",

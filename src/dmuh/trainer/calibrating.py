@@ -62,7 +62,7 @@ def calibrate_bits(
         log.info("how sure bits are is measured on training images, which look surer than others: none are held out")
     recoding = _recoding(context, found.outputs, similar) if held_out and labels is not None else None
     outputs = found.outputs if recoding is None else recoding.outputs(found.outputs)
-    fitted = calibrated(outputs, found.uncertainty, similar, has_labels=labels is not None)
+    fitted = calibrated(outputs, found.uncertainty, similar, has_labels=labels is not None, together=source.together)
     part = "validation" if held_out else "training"
     return Calibrated(replace(fitted, part=part, recoding=recoding), found)
 
@@ -84,22 +84,28 @@ def calibration_positions(context: TrainingContext) -> tuple[NDArray[np.int64], 
 
 
 def calibrated(
-    outputs: NDArray[np.float32], uncertainty: NDArray[np.float32], similar: Floats, *, has_labels: bool
+    outputs: NDArray[np.float32],
+    uncertainty: NDArray[np.float32],
+    similar: Floats,
+    *,
+    has_labels: bool,
+    together: bool = False,
 ) -> Calibration:
     """Return the calibration by n images: their outputs and what the source of uncertainty says of them (n, n_bits).
 
     similar     0/1 (n, n): which images are
     has_labels  whether these are the ones that share a label; else what a distance means is not known
+    together    whether the bits of an image are sure or unsure together
     """
     results = {"outputs": outputs, "uncertainty": uncertainty}
     turned = _turned_over(outputs, similar)
     turnover = turnover_curve(uncertainty, turned)
     kinds = None
     if turnover is not None and has_labels:
-        kinds = find_kinds(outputs, turnover(uncertainty), turned, similar)
+        kinds = find_kinds(outputs, turnover(uncertainty), turned, similar, together=together)
     by_curve = Calibration(turnover, {}, {}, len(outputs), "", kinds)
     unsure = by_curve.uncertainty(results)
-    graded = replace(by_curve, grades={sure: best_grades(unsure, sure) for sure in SURE if sure})
+    graded = replace(by_curve, grades={sure: best_grades(unsure, sure, together=together) for sure in SURE if sure})
     graded = replace(graded, grades=_helpful(graded, results, similar))
     return with_match(graded, outputs, uncertainty, similar) if has_labels else graded
 

@@ -5,6 +5,10 @@ each would part these from one another, and keep the few that are a coin toss to
 levels part where the least is lost: where the squared differences between how sure bits are and the mean of their level
 are smallest in sum. Of two levels, the surer one has a fixed share of the bits: by least squares it would have nearly
 all bits of some methods, and images would hardly differ in it (docs/tuning.md has what was measured).
+
+Where the bits of an image are unsure together, two levels that part all bits at the same share would tell two kinds of
+images apart, sure and unsure ones. So the share differs from bit to bit, and how many bits of an image are in their
+surer level says how sure it is (as a dithered picture has many greys of black and white dots).
 """
 
 import numpy as np
@@ -16,13 +20,23 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SURER = 0.7  # the share of the bits that the surer one of two levels has
+_FROM, _TO = 0.4, 0.95  # between these it lies where bits are unsure together
+_GOLDEN = (5**0.5 - 1) / 2  # its multiples, less their whole part, lie evenly however many they are
 _CUTS = 256  # places at most where levels may part
 
 
-def best_grades(unsure: NDArray[np.float32], sure: int) -> Grades:
-    """Return the 2^sure levels of each bit by n images whose bits turn over with these probabilities (n, n_bits)."""
+def best_grades(unsure: NDArray[np.float32], sure: int, *, together: bool = False) -> Grades:
+    """Return the 2^sure levels of each bit by n images whose bits turn over with these probabilities (n, n_bits).
+
+    together  whether the bits of an image are sure or unsure together
+    """
     by_bit = unsure.T.astype(np.float64)
-    parted = [at_share(values) if sure == 1 else least_squares(values, 2**sure) for values in by_bit]
+    place = (_GOLDEN * np.arange(len(by_bit)) + 0.5) % 1
+    share = _TO - (_TO - _FROM) * place if together else np.full(len(by_bit), _SURER)
+    parted = [
+        at_share(values, surer) if sure == 1 else least_squares(values, 2**sure)
+        for values, surer in zip(by_bit, share.tolist(), strict=True)
+    ]
     thresholds = np.stack(parted).astype(np.float32)
     level = (unsure[:, :, None] < thresholds[None]).sum(axis=2)
     worth = np.empty((unsure.shape[1], 2**sure))
@@ -35,12 +49,12 @@ def best_grades(unsure: NDArray[np.float32], sure: int) -> Grades:
     return Grades(thresholds, _filled(worth).astype(np.float32))
 
 
-def at_share(values: Floats) -> Floats:
+def at_share(values: Floats, share: float = _SURER) -> Floats:
     """Return the threshold (1,) below which the share of values (n,) is nearest to that of the surer level."""
     different, count = np.unique(values, return_counts=True)
     if len(different) == 1:
         return different
-    after = int(np.abs(np.cumsum(count[:-1]) / len(values) - _SURER).argmin())
+    after = int(np.abs(np.cumsum(count[:-1]) / len(values) - share).argmin())
     return np.array([different[after : after + 2].mean()])
 
 

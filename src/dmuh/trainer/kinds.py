@@ -22,20 +22,24 @@ _LEAST_SLOPE = 1e-3  # of what images find over what is expected of them; the ca
 _MOST = 200  # kinds, above which there are too few images of each to say how well it is found
 
 
-def find_kinds(outputs: NDArray[np.float32], alone: Floats, turned: Floats, similar: Floats) -> Kinds | None:
+def find_kinds(
+    outputs: NDArray[np.float32], alone: Floats, turned: Floats, similar: Floats, *, together: bool = False
+) -> Kinds | None:
     """Return the kinds of n images and what they say; None if nothing can be learned.
 
     A kind are the images that agree in what most images like them have: those of a class, or of the same few.
 
-    alone    (n, n_bits): how sure bits are by themselves
-    turned   (n, n_bits): which bits turned over, NaN where that is not known
-    similar  0/1 (n, n): which images are
+    alone     (n, n_bits): how sure bits are by themselves
+    turned    (n, n_bits): which bits turned over, NaN where that is not known
+    similar   0/1 (n, n): which images are
+    together  whether that is so already by what the whole image shows: then the rest of its code adds nothing
     """
     known = similar.any(axis=1)
     rows, kind, count = np.unique(majorities(outputs, similar)[known], axis=0, return_inverse=True, return_counts=True)
     if not len(rows):
         return None
-    unfitted = Kinds(rows, count / count.sum(), _KIND_WEIGHT, Curve(np.zeros(1), np.zeros(1)))
+    weight = 0.0 if together else _KIND_WEIGHT
+    unfitted = Kinds(rows, count / count.sum(), weight, Curve(np.zeros(1), np.zeros(1)))
     turnover = turnover_curve(unfitted.scores(outputs, alone), turned)
     if turnover is None:
         return None

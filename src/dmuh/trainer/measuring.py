@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dmuh.codes import Codes
+from dmuh.datasets import Labels
 from dmuh.encoder.calibration import DEFAULT_SURE, Calibration
 from dmuh.metrics import evaluate
-from dmuh.network import HashNetwork, MomentumCopy, UncertaintySource, outputs_and_uncertainty
+from dmuh.network import Examples, HashNetwork, MomentumCopy, UncertaintySource, outputs_and_uncertainty
 from dmuh.protocols import Positions, Split
 from dmuh.trainer.context import TrainingContext
 from dmuh.trainer.distributed import Group
@@ -60,6 +61,21 @@ def compute_outputs(
         np.concatenate([empty, *outputs]),
         None if source is None else np.concatenate([empty, *uncertainty]),
     )
+
+
+@torch.inference_mode()
+def examples_of(network: HashNetwork, inputs: Inputs, positions: Positions, labels: Labels) -> Examples:
+    """Compute what the hash layer sees of the images at `positions` and gives for them, with their labels."""
+    batches = [positions[i : i + 512] for i in range(0, len(positions), 512)]
+    read, features, outputs = [positions[:0]], [], []
+    for batch in inputs.batches(batches):
+        rows = network.head_inputs(batch.activations)
+        read.append(batch.positions)
+        features.append(rows.float().cpu())
+        outputs.append(network.hash_layer(rows).float().cpu())
+    of_read = torch.from_numpy(labels[np.concatenate(read)]).float()
+    nothing = torch.empty(0, network.backbone.n_features), torch.empty(0, network.n_bits)
+    return Examples(torch.cat([nothing[0], *features]), torch.cat([nothing[1], *outputs]), of_read)
 
 
 def train_outputs(network: HashNetwork, inputs: Inputs, split: Split, group: Group) -> Tensor:

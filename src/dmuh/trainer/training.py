@@ -11,7 +11,7 @@ from dmuh.datasets import Dataset, load_dataset
 from dmuh.encoder.known_texts import KNOWN
 from dmuh.images import Reading
 from dmuh.methods import METHODS, Objective
-from dmuh.network import TEXTS, UNCERTAINTY_SOURCES, HashNetwork, MomentumCopy, Trained
+from dmuh.network import TEXTS, UNCERTAINTY_SOURCES, Examples, HashNetwork, MomentumCopy, Trained
 from dmuh.progress import Counting, counting_bar, uncounted
 from dmuh.protocols import Split
 from dmuh.runs import Run
@@ -25,6 +25,7 @@ from dmuh.trainer.fitting import fit_shallow
 from dmuh.trainer.inputs import Inputs
 from dmuh.trainer.leaving_out import without_wrong_labels
 from dmuh.trainer.loop import train_deep
+from dmuh.trainer.measuring import examples_of
 from dmuh.trainer.pairs import TextSide, train_pairs
 from dmuh.trainer.setup import check_texts, draw_split, fresh_network, model_card, training_inputs
 from dmuh.trainer.text_calibrating import calibrate_texts, known_texts
@@ -73,7 +74,7 @@ def train(
                 run.refuse_if_taken()
         goes_on = resume and run.started
         given = TrainingContext(config, run, data, split, group, reading, report)
-        context, left_out = without_wrong_labels(given.with_label_noise(), goes_on=goes_on)
+        context, judged = without_wrong_labels(given.with_label_noise(), goes_on=goes_on)
         if left_open(config):
             config = as_begun(config, run) if goes_on else choose_head(context)
             context = replace(context, config=config)
@@ -81,8 +82,8 @@ def train(
             network = fresh_network(config, data, group.device)
             if group.first:
                 until_done.enter_context(begun(run, config, data, split, resume))
-                if left_out is not None:
-                    run.save_left_out(left_out)
+                if judged is not None and judged.doubt is not None:
+                    run.save_left_out(judged.left_out, judged.doubt)
         with group.agreeing():
             check_split(run, data, split)
         _train_and_save(context, network)
@@ -95,8 +96,9 @@ def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
     with training_inputs(context, network) as inputs:
         texts = TextSide.fresh(context) if METHODS[context.config.method].takes_texts else None
         copy, text_copy = _train_by_kind(context, network, inputs, texts)
-        source = of.after_training(Trained(network, copy))
         if context.group.first:
+            examples = (lambda: _examples(context, network, inputs)) if context.data.classes and texts is None else None
+            source = of.after_training(Trained(network, copy, examples))
             card, arrays = model_card(context, network, source), model_arrays(network, source)
             images = None if source is None else calibrate_bits(context, network, source, inputs)
             if images is not None:
@@ -114,6 +116,13 @@ def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
             context.run.save_model(arrays, card)
     if len(context.reading.bad):
         log.warning(context.reading.bad.summary())
+
+
+def _examples(context: TrainingContext, network: HashNetwork, inputs: Inputs) -> tuple[Examples, Examples]:
+    """Return the training images and the validation images, as a source of uncertainty learns from them."""
+    train, validation = (examples_of(network, inputs, part, context.data.labels)
+                         for part in (context.split.train, context.split.validation))  # fmt: skip
+    return train, validation
 
 
 def _train_by_kind(

@@ -3,15 +3,26 @@
 from torch import Tensor
 
 from dmuh.network.hash_network import HashNetwork
-from dmuh.network.uncertainty.base import Trained, UncertaintySource
+from dmuh.network.uncertainty.base import Examples, Trained, UncertaintySource
+from dmuh.network.uncertainty.classes import Classes
 from dmuh.network.uncertainty.margin import Margin
 from dmuh.network.uncertainty.momentum import MomentumCopy
 
-__all__ = ["UNCERTAINTY_SOURCES", "Margin", "MomentumCopy", "Trained", "UncertaintySource", "outputs_and_uncertainty"]
+__all__ = [
+    "UNCERTAINTY_SOURCES",
+    "Classes",
+    "Examples",
+    "Margin",
+    "MomentumCopy",
+    "Trained",
+    "UncertaintySource",
+    "outputs_and_uncertainty",
+]
 
 UNCERTAINTY_SOURCES: dict[str, type[UncertaintySource]] = {
     "margin": Margin,
     "copy": MomentumCopy,
+    "classes": Classes,
 }
 
 

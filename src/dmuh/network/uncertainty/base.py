@@ -1,7 +1,7 @@
 """What a source of uncertainty is."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,11 +13,31 @@ State = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
+class Examples:
+    """Images that a source of uncertainty may learn from, on the CPU.
+
+    features  float32 (n, n_features): what the hash layer sees
+    outputs   float32 (n, n_bits)
+    labels    float32 (n, classes), 0/1
+    """
+
+    features: Tensor
+    outputs: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Trained:
-    """What a training gives a source of uncertainty: the network, and the copy that was averaged beside it, if any."""
+    """What a training gives a source of uncertainty.
+
+    network   what was trained
+    copy      what was averaged beside it, if anything
+    examples  computes the training images and those that are held out; None where images have no labels
+    """
 
     network: HashNetwork
     copy: "UncertaintySource | None"
+    examples: Callable[[], tuple[Examples, Examples]] | None = None
 
 
 class UncertaintySource(nn.Module, abc.ABC):
@@ -27,11 +47,13 @@ class UncertaintySource(nn.Module, abc.ABC):
 
     name      its name in the setting `uncertainty` and in the model file
     is_copy   whether it is the averaged copy that the training keeps
+    together  whether the bits of an image are sure or unsure together, as where it is the image that is unsure
     alpha     momentum coefficient of the copy, for the model file; None for sources without one
     """
 
     name: ClassVar[str]
     is_copy: ClassVar[bool] = False
+    together: ClassVar[bool] = False
     alpha: float | None = None
 
     @classmethod
