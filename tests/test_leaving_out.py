@@ -5,11 +5,14 @@ import pytest
 
 from dmuh import Dataset, one_hot
 from dmuh.errors import ConfigError
+from dmuh.files import save_arrays
 from dmuh.methods import configure
 from dmuh.protocols import noisy_labels
+from dmuh.runs import Run
 from dmuh.trainer import leaving_out, train
 from dmuh.trainer.bar import Progress
 from dmuh.trainer.evaluation import evaluate_run
+from dmuh.trainer.optimisation import batches_of
 
 SETTINGS = {"dataset": "features", "data": "x", "method": "dmuh-plus", "bits": 12, "epochs": 10, "train": 0.6,
             "validation": 0.2, "evaluate_every": 10, "label_noise": 0.3, "kernel": 200}  # fmt: skip
@@ -46,8 +49,11 @@ def test_images_with_wrong_labels_are_left_out_and_others_are_not(cleaned):
     split = cleaned.load_split(data)
     given = noisy_labels(data.labels, split.train, 0.3, 0)
     wrong = split.train[(given[split.train] != data.labels[split.train]).any(axis=1)]
-    left_out = cleaned.load_left_out()
+    left_out, doubt = cleaned.load_left_out()
     assert len(wrong) > 50
+    right = np.setdiff1d(split.train, wrong)
+    assert doubt[wrong].mean() > 0.9 > 0.1 > doubt[right].mean()
+    assert not doubt[np.concatenate([split.query, split.database])].any()
     assert len(np.intersect1d(left_out, wrong)) > 0.9 * len(wrong)
     assert len(np.setdiff1d(left_out, wrong)) < 0.05 * len(split.train)
     assert np.isin(left_out, np.concatenate([split.train, split.validation])).all()
@@ -75,16 +81,43 @@ def test_a_run_of_a_dmuh_that_left_none_out_goes_on_with_all(tmp_path, monkeypat
     assert train(configure(LEAVE_OUT), tmp_path / "run", dataset=clouds(), resume=True).finished
 
 
+def test_a_run_of_a_dmuh_that_knew_of_no_doubt_goes_on_without_it(tmp_path, monkeypatch):
+    stopped_after_two_epochs(tmp_path / "run")
+    run = Run(tmp_path / "run")
+    left_out, _ = run.load_left_out()
+    save_arrays(run.path / "left_out.safetensors", "dmuh left out", 1, {"positions": left_out}, {"run": run.identity})
+    monkeypatch.setattr(leaving_out, "find_suspects", None)
+    assert train(configure(LEAVE_OUT), run.path, dataset=clouds(), resume=True).finished
+
+
+def test_an_image_takes_part_as_often_as_its_label_is_right():
+    doubt = np.repeat([0.0, 0.25, 0.69], 200).astype(np.float32)
+    settings = configure({"batch_size": 64}).training
+    counts = np.zeros(600, np.int64)
+    for epoch in range(200):
+        taken = np.concatenate(list(batches_of(600, settings, epoch, doubt)))
+        assert len(np.unique(taken)) == len(taken)
+        counts[taken] += 1
+        everyone = np.concatenate(list(batches_of(600, settings, epoch)))
+        np.testing.assert_array_equal(taken, everyone[np.isin(everyone, taken)])  # in the order that all have
+    shares = (counts / 200).reshape(3, 200)
+    assert (shares[0] > 0.97).all()  # a single image at the end is left out
+    np.testing.assert_allclose(shares.mean(axis=1), [1, 0.75, 0.31], atol=0.01)
+
+
 def test_how_many_are_left_out_is_said(tmp_path, caplog):
     with caplog.at_level("INFO"):
         run = train(configure(LEAVE_OUT, {"epochs": 1}), tmp_path / "run", dataset=clouds())
-    assert f"labels: {len(run.load_left_out())} of 360 training images are left out" in caplog.text
+    left_out, _ = run.load_left_out()
+    assert f"labels: {len(left_out)} of 360 training images are left out" in caplog.text
 
 
 def test_few_images_say_too_little_of_each_other(tmp_path, monkeypatch):
     monkeypatch.setattr(leaving_out, "find_suspects", None)
     run = train(configure(LEAVE_OUT, {"epochs": 1}), tmp_path / "run", dataset=clouds(120))
-    assert len(run.load_left_out()) == 0
+    left_out, doubt = run.load_left_out()
+    assert len(left_out) == 0
+    assert not doubt.any()
 
 
 def test_it_is_the_default_where_the_head_is_chosen_and_only_above_fixed_features():

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dmuh.config import Config, TrainingSettings
 from dmuh.datasets import Dataset
 from dmuh.images import Reading
@@ -22,6 +25,8 @@ class TrainingContext:
     group     the processes that train together
     reading   how images are read
     report    is told of each step
+    doubt     the probability (images,) that the labels of each image of the data are wrong: a training image takes part
+              in an epoch as often as they are right; None: all take part in all
     """
 
     config: Config
@@ -31,6 +36,7 @@ class TrainingContext:
     group: Group
     reading: Reading
     report: Report
+    doubt: NDArray[np.float32] | None = None
 
     @property
     def settings(self) -> TrainingSettings:

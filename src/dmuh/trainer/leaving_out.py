@@ -1,13 +1,14 @@
-"""Images whose labels are probably wrong are left out of the training.
+"""Images whose labels are probably wrong are left out of the training, and doubtful ones take part less often.
 
 Every training and validation image is judged by fits to others (`dmuh.wrong_labels`), on the features of the frozen
-backbone; one whose labels are wrong with a probability of a half or more takes no part. (To train them with the labels
-that are probably right instead was tried, and gave worse codes: a third of these are wrong too.) Which images were left
-out is kept in the run folder: a run that is resumed goes on without the same ones.
+backbone. A training image takes part in an epoch with the probability that its labels are right, and not at all where
+that is small; a validation image takes part where it is a half or more. (To train images with the labels that are
+probably right instead was tried, and gave worse codes: a third of these are wrong too.) What was found is kept in the
+run folder: a run that is resumed goes on by the same.
 """
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,45 +23,59 @@ from dmuh.wrong_labels import find_suspects
 log = logging.getLogger(__name__)
 
 _FEWEST = 100  # labelled images below which too little is known of each to call its label wrong
-_PROBABLY = 0.5
+_PROBABLY = 0.5  # from which on a validation image is left out
+_VERY = 0.7  # and a training image, which up to there takes part in some epochs
 
 
-def without_wrong_labels(context: TrainingContext, *, goes_on: bool) -> tuple[TrainingContext, Positions | None]:
-    """Return the context with the images that train, and which are left out, where the settings ask for it.
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What was found of labels: which images (n,) take no part, and how probably those of each are wrong (images,).
 
-    A run that goes on leaves out what it left out when it began.
+    A run of a dmuh that did not know the second has None.
+    """
+
+    left_out: Positions
+    doubt: NDArray[np.float32] | None
+
+
+def without_wrong_labels(context: TrainingContext, *, goes_on: bool) -> tuple[TrainingContext, Judged | None]:
+    """Return the context with the images that train, and what was found, where the settings ask for it.
+
+    A run that goes on takes what was found when it began.
     """
     if context.settings.wrong_labels != "leave-out" or not context.data.classes:
         return context, None
-    left_out = context.run.load_left_out() if goes_on else None
-    if left_out is None and goes_on and not context.run.begun_in_vain:
+    kept = context.run.load_left_out() if goes_on else None
+    if kept is None and goes_on and not context.run.begun_in_vain:
         return context, None  # begun by a dmuh that left none out
-    if left_out is None:
-        left_out = _suspicious(context)
+    judged = _judged(context) if kept is None else Judged(*kept)
     split = context.split
-    train, validation = (np.setdiff1d(part, left_out) for part in (split.train, split.validation))
-    return replace(context, split=replace(split, train=train, validation=validation)), left_out
+    train, validation = (np.setdiff1d(part, judged.left_out) for part in (split.train, split.validation))
+    return replace(context, split=replace(split, train=train, validation=validation), doubt=judged.doubt), judged
 
 
-def _suspicious(context: TrainingContext) -> Positions:
-    """Return the training and validation images, ascending, whose labels are probably wrong."""
-    data, group = context.data, context.group
-    positions = np.union1d(context.split.train, context.split.validation)
+def _judged(context: TrainingContext) -> Judged:
+    """Return how probably the labels of training and validation images are wrong, and which of these are left out."""
+    data, group, split = context.data, context.group, context.split
+    positions = np.union1d(split.train, split.validation)
     labelled = positions[data.labels[positions].any(axis=1)]
+    doubt = np.zeros(len(data), np.float32)
     if len(labelled) < _FEWEST or np.count_nonzero(data.labels[labelled].any(axis=0)) < 2:
-        return positions[:0]
+        return Judged(positions[:0], doubt)
     vectors, read = _features(context, labelled)
-    suspects = find_suspects(vectors, data.labels[read], count=context.reading.progress).at_least(_PROBABLY)
-    wrong = torch.from_numpy(np.isin(positions, read[suspects.positions])).to(group.device)
+    suspects = find_suspects(vectors, data.labels[read], count=context.reading.progress)
+    doubt[read[suspects.positions]] = suspects.probability
     # processes may differ in a last digit: all take what the first one found
-    found: Positions = positions[group.gather(wrong[None].to(torch.uint8))[0].cpu().numpy().astype(bool)]
+    doubt = group.gather(torch.from_numpy(doubt).to(group.device)[None])[0].cpu().numpy()
+    bounds = ((split.train, _VERY), (split.validation, _PROBABLY))
+    left_out = np.sort(np.concatenate([part[doubt[part] >= bound] for part, bound in bounds]))
     log.info(
-        "labels: %s of %s training images are left out, as their labels are probably wrong (dmuh review lists them; "
-        "--set wrong_labels=keep keeps them)",
-        f"{len(found):,}",
+        "labels: %s of %s training images are left out, as their labels are probably wrong, and others take part as "
+        "often as theirs are probably right (dmuh review lists them; --set wrong_labels=keep keeps them)",
+        f"{len(left_out):,}",
         f"{len(positions):,}",
     )
-    return found
+    return Judged(left_out, doubt)
 
 
 @torch.inference_mode()
