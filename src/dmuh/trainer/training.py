@@ -25,7 +25,7 @@ from dmuh.trainer.fitting import fit_shallow
 from dmuh.trainer.inputs import Inputs
 from dmuh.trainer.leaving_out import without_wrong_labels
 from dmuh.trainer.loop import train_deep
-from dmuh.trainer.measuring import examples_of
+from dmuh.trainer.measuring import examples_of, spread
 from dmuh.trainer.pairs import TextSide, train_pairs
 from dmuh.trainer.setup import check_texts, draw_split, fresh_network, model_card, training_inputs
 from dmuh.trainer.text_calibrating import calibrate_texts, known_texts
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from dmuh.methods import ShallowMethod
 
 log = logging.getLogger(__name__)
+
+_EXAMPLES = 10_000  # training images at most that a source of uncertainty learns from: their features are in memory
 
 
 def train(
@@ -119,9 +121,11 @@ def _train_and_save(context: TrainingContext, network: HashNetwork) -> None:
 
 
 def _examples(context: TrainingContext, network: HashNetwork, inputs: Inputs) -> tuple[Examples, Examples]:
-    """Return the training images and the validation images, as a source of uncertainty learns from them."""
-    train, validation = (examples_of(network, inputs, part, context.data.labels)
-                         for part in (context.split.train, context.split.validation))  # fmt: skip
+    """Return some of the training images and of the validation images, as a source of uncertainty learns from them."""
+    train, validation = (
+        examples_of(network, inputs, spread(part, _EXAMPLES), context.data.labels)
+        for part in (context.split.train, context.split.validation)
+    )
     return train, validation
 
 

@@ -14,7 +14,6 @@ from dmuh.network.uncertainty.margin import Margin
 log = logging.getLogger(__name__)
 
 _FEWEST = 16  # images that are held out below which chance would choose
-_IMAGES = 20_000  # training images at most that the class layer is fitted to
 _CLASSES = 200  # above which there are too few images of each
 _PENALTIES = (0.1, 0.03, 0.01, 0.003)  # of the class layer's weights, for features of variance 1; the largest first
 _TEMPERATURES = torch.logspace(-0.7, 0.7, 57)
@@ -62,7 +61,7 @@ class Classes(UncertaintySource):
                 source = cls(train.features.shape[1], train.labels.shape[1], train.outputs.shape[1])
                 source.fit(train, held_out)
                 return source.to(trained.network.device)
-        log.info("how sure bits are is read from the margin, not from classes: %s", why_not)
+        log.info("how sure bits are is read from their margins, not from classes, as %s", why_not)
         return Margin()
 
     @classmethod
@@ -131,8 +130,7 @@ def _class_layer(train: Examples, held_out: Examples) -> tuple[Tensor, Tensor]:
 
     They choose its penalty, and the temperature that its logits are divided by.
     """
-    rows = torch.linspace(0, len(train.features) - 1, min(len(train.features), _IMAGES)).long()
-    features, labels = train.features[rows], train.labels[rows]
+    features, labels = train.features, train.labels
     mean, scale = features.mean(dim=0), features.var(dim=0, correction=0).mean().sqrt().clamp_min(1e-6)
     features, others = ((each - mean) / scale for each in (features, held_out.features))
     weight = torch.zeros(labels.shape[1], features.shape[1])
