@@ -63,7 +63,7 @@ def compute_outputs(
     )
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference mode, whose tensors nothing can learn from
 def examples_of(network: HashNetwork, inputs: Inputs, positions: Positions, labels: Labels) -> Examples:
     """Compute what the hash layer sees of the images at `positions` and gives for them, with their labels."""
     batches = [positions[i : i + 512] for i in range(0, len(positions), 512)]
@@ -135,4 +135,6 @@ def trace(
 
 def spread(positions: Positions, most: int) -> Positions:
     """Return up to `most` positions, evenly spread."""
-    return positions[np.unique(np.linspace(0, len(positions) - 1, most).astype(np.int64))]
+    return (
+        positions[np.unique(np.linspace(0, len(positions) - 1, most).astype(np.int64))] if len(positions) else positions
+    )
