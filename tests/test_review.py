@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from dmuh.errors import InputError
 from dmuh.wrong_labels import find_suspects
 from dmuh.wrong_labels.kernel import KernelFeatures
-from dmuh.wrong_labels.logistic import PENALTIES, ROUNDS, Folds
+from dmuh.wrong_labels.logistic import LAST_PENALTIES, LAST_STEPS, PENALTIES, ROUNDS, Folds
 from dmuh.wrong_labels.noise import OneLabel, SeveralLabels
 
 
@@ -236,13 +236,66 @@ def test_the_penalty_is_that_under_which_held_out_labels_are_most_likely(monkeyp
     vectors, classes = clusters(100, 3, spread=2.0)
     labels = one_hot(classes, 3)
     folds, noise = Folds(KernelFeatures(vectors), labels), OneLabel.none(labels)
-    tried = {penalty: folds.fit(noise, penalty, ROUNDS[:2]).likelihood for penalty in PENALTIES}
-    best = max(tried, key=tried.__getitem__)
-    np.testing.assert_array_equal(folds.best(noise).logits, folds.fit(noise, best).logits)
+
+    def expected(by):
+        tried = {penalty: folds.fit(noise, penalty, ROUNDS[:2], by).likelihood for penalty in PENALTIES}
+        penalty = max(tried, key=tried.__getitem__)
+        first = folds.fit(noise, penalty)
+        trusted = first.noise.trusted(first.logits, labels[folds.order])
+        last = {
+            factor * penalty: folds.fit(noise, factor * penalty, LAST_STEPS, by, trusted=trusted).likelihood
+            for factor in LAST_PENALTIES
+        }
+        return folds.fit(noise, max(last, key=last.__getitem__), LAST_STEPS, trusted=trusted).logits
+
+    np.testing.assert_array_equal(folds.best(noise).logits, expected(None))
     monkeypatch.setattr("dmuh.wrong_labels.logistic._ONE_FOLD", 10)
-    tried = {penalty: folds.fit(noise, penalty, ROUNDS[:2], [0]).likelihood for penalty in PENALTIES}
-    best = max(tried, key=tried.__getitem__)
-    np.testing.assert_array_equal(folds.best(noise).logits, folds.fit(noise, best).logits)
+    np.testing.assert_array_equal(folds.best(noise).logits, expected([0]))
+
+
+@pytest.mark.parametrize("kind", [OneLabel, SeveralLabels])
+def test_a_fit_to_trusted_labels_is_not_changed_by_others(kind):
+    rng = np.random.default_rng(0)
+    vectors, labels = rng.normal(size=(50, 3)).astype(np.float32), some_labels(kind, 50, 3, rng)
+    folds, noise = Folds(KernelFeatures(vectors), labels), kind.none(labels)
+    trusted = rng.random((50, 1 if kind is OneLabel else 3)) < 0.7
+    before = folds.fit(noise, 0.5, (5,), trusted=trusted).logits
+    other = np.roll(folds._labels, 1, axis=1) if kind is OneLabel else 1 - folds._labels
+    whole = folds.fit(noise, 0.5, (5,)).logits
+    folds._labels = np.where(trusted, folds._labels, other)
+    np.testing.assert_array_equal(folds.fit(noise, 0.5, (5,), trusted=trusted).logits, before)
+    assert not np.allclose(whole, before)
+
+
+def test_an_image_is_trusted_whose_label_is_probably_right_and_of_several_labels_each_by_itself():
+    rng = np.random.default_rng(0)
+    logits, labels = 3 * rng.normal(size=(40, 3)), some_labels(OneLabel, 40, 3, rng)
+    noise = some_noise(OneLabel, 3, rng)
+    expected = noise.judged(logits, labels)[1] < 0.5
+    assert 5 < expected.sum() < 35
+    np.testing.assert_array_equal(noise.trusted(logits, labels), expected[:, None])
+    labels, noise = some_labels(SeveralLabels, 40, 3, rng), some_noise(SeveralLabels, 3, rng)
+    p = 1 / (1 + np.exp(-logits))
+    there, not_there = 0.1 * (1 - p) / (0.1 * (1 - p) + 0.8 * p), 0.2 * p / (0.2 * p + 0.9 * (1 - p))
+    expected = np.where(labels == 1, there, not_there) < 0.5
+    assert 10 < expected.sum() < 110
+    np.testing.assert_array_equal(noise.trusted(logits, labels), expected)
+
+
+def test_the_fit_to_trusted_labels_tells_wrong_ones_better():
+    vectors, classes = clusters(1500, 6, width=40, spread=1.8)
+    rng = np.random.default_rng(1)
+    wrong = rng.random(1500) < 0.3
+    given_classes = np.where(wrong, (classes + rng.integers(1, 6, 1500)) % 6, classes)
+    labels = one_hot(given_classes, 6)
+    folds, noise = Folds(KernelFeatures(vectors), labels), OneLabel.none(labels)
+
+    def error(fit):
+        _, probability = fit.noise.judged(fit.logits, labels[folds.order])
+        chance = np.where(wrong[folds.order], probability, 1 - probability)
+        return -np.log(np.maximum(chance, 0.01)).mean()
+
+    assert error(folds.best(noise)) < min(error(folds.fit(noise, penalty)) for penalty in PENALTIES) - 0.01
 
 
 def test_images_are_gone_through_in_parts(monkeypatch):
@@ -272,6 +325,18 @@ def test_wrong_labels_come_first_with_the_right_ones_suggested():
     assert 30 <= len(sure) <= 40
     np.testing.assert_array_equal(sure.positions, found.positions[: len(sure)])
     assert found.probability.sum() == pytest.approx(40, rel=0.3)
+
+
+def test_vectors_without_negative_numbers_are_compared_by_their_roots():
+    vectors, classes = clusters(200, 3)
+    labels = one_hot(classes, 3)
+    ours = find_suspects(np.abs(vectors), labels)
+    roots = np.sqrt(np.abs(vectors))
+    roots *= np.linalg.norm(vectors, axis=1, keepdims=True) / np.linalg.norm(roots, axis=1, keepdims=True)
+    roots = np.hstack([roots, np.full((200, 1), -1, np.float32)])  # as far apart as before, and taken as they are
+    np.testing.assert_allclose(find_suspects(roots, labels).probability, ours.probability, atol=1e-3)
+    nothing = find_suspects(np.zeros_like(vectors), labels).probability
+    assert np.isfinite(nothing).all()
 
 
 def test_the_same_seed_finds_the_same():

@@ -47,7 +47,7 @@ from dmuh.runs.environment import environment
 _CHECKPOINT, _MODEL, _VERSION = "dmuh checkpoint", "dmuh model", 2
 _RUN, _ENVIRONMENT, _DATA, _EVALUATION = "dmuh run", "dmuh environment", "dmuh data summary", "dmuh evaluation"
 _STUDY = "dmuh study of uncertainty"
-_LEFT_OUT, _LEFT_OUT_VERSION = "dmuh left out", 2
+_LEFT_OUT, _LEFT_OUT_VERSION = "dmuh left out", 3
 _OF_THE_START = (
     "left_out.safetensors",
     "metrics.jsonl",
@@ -231,18 +231,18 @@ class Run:
         """Write what was noticed about the data."""
         write_document(self.path / "data.json", _DATA, summary)
 
-    def save_left_out(self, positions: Array, doubt: Array) -> None:
-        """Write which images (n,) of the split do not train, and how probably the labels of each image are wrong."""
-        arrays, about = {"positions": positions, "doubt": doubt}, {"run": self.identity}
+    def save_left_out(self, positions: Array, absence: Array) -> None:
+        """Write which images (n,) of the split do not train, and how probably each image takes no part in an epoch."""
+        arrays, about = {"positions": positions, "absence": absence}, {"run": self.identity}
         save_arrays(self._left_out_file, _LEFT_OUT, _LEFT_OUT_VERSION, arrays, about)
 
     def load_left_out(self) -> tuple[Array, Array | None] | None:
-        """Return what `save_left_out` wrote, or None; files of version 1 know of no doubt."""
+        """Return what `save_left_out` wrote, or None; version 1 of it knew no absence, version 2 called it doubt."""
         file = self._left_out_file
         if not file.is_file():
             return None
-        arrays = self._of_this_run(file, load_arrays(file, _LEFT_OUT, _LEFT_OUT_VERSION, older=(1,))).arrays
-        return arrays["positions"], arrays.get("doubt")
+        arrays = self._of_this_run(file, load_arrays(file, _LEFT_OUT, _LEFT_OUT_VERSION, older=(1, 2))).arrays
+        return arrays["positions"], arrays.get("absence", arrays.get("doubt"))
 
     def log_epoch(self, metrics: Mapping[str, Any], trace: Mapping[str, Any]) -> None:
         """Append an epoch's figures."""

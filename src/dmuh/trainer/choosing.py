@@ -110,7 +110,9 @@ def _score(context: TrainingContext) -> float:
     method = METHODS[context.config.method]
     assert issubclass(method, Objective), "shallow methods leave nothing open"
     settings = context.settings
-    steps = -(-len(context.split.train) // settings.batch_size)
+    train = context.split.train
+    n_images = len(train) if context.absence is None else float((1 - context.absence[train]).sum())
+    steps = max(math.ceil(n_images / settings.batch_size), 1)
     epochs = min(max(round(_STEPS / steps), 1), settings.epochs)
     short = replace(context.config, training=replace(settings, epochs=epochs, evaluate_every=epochs))
     network = fresh_network(short, context.data, context.group.device)

@@ -25,8 +25,8 @@ class TrainingContext:
     group     the processes that train together
     reading   how images are read
     report    is told of each step
-    doubt     the probability (images,) that the labels of each image of the data are wrong: a training image takes part
-              in an epoch as often as they are right; None: all take part in all
+    absence   the probability (images,) with which a training image takes no part in an epoch, as its labels are
+              doubtful; None: all take part in all
     """
 
     config: Config
@@ -36,7 +36,7 @@ class TrainingContext:
     group: Group
     reading: Reading
     report: Report
-    doubt: NDArray[np.float32] | None = None
+    absence: NDArray[np.float32] | None = None
 
     @property
     def settings(self) -> TrainingSettings:

@@ -3,8 +3,9 @@
 Every training and validation image is judged by fits to others (`dmuh.wrong_labels`), on the features of the frozen
 backbone. A training image takes part in an epoch with the probability that its labels are right, and not at all where
 that is small; a validation image takes part where it is a half or more. (To train images with the labels that are
-probably right instead was tried, and gave worse codes: a third of these are wrong too.) What was found is kept in the
-run folder: a run that is resumed goes on by the same.
+probably right instead was tried, and gave worse codes: some of these are wrong too.) Rare classes lose most by wrong
+labels, so the more there are, the less often images of frequent classes take part. What was found is kept in the run
+folder: a run that is resumed goes on by the same.
 """
 
 import logging
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dmuh.datasets import Labels
 from dmuh.features import unit_vectors
 from dmuh.protocols import Positions
 from dmuh.trainer.context import TrainingContext
@@ -29,13 +31,14 @@ _VERY = 0.7  # and a training image, which up to there takes part in some epochs
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What was found of labels: which images (n,) take no part, and how probably those of each are wrong (images,).
+    """What was found of labels.
 
-    A run of a dmuh that did not know the second has None.
+    left_out  which images (n,) take no part at all
+    absence   how probably each image (images,) takes no part in an epoch; None in a run of a dmuh that did not know it
     """
 
     left_out: Positions
-    doubt: NDArray[np.float32] | None
+    absence: NDArray[np.float32] | None
 
 
 def without_wrong_labels(context: TrainingContext, *, goes_on: bool) -> tuple[TrainingContext, Judged | None]:
@@ -51,7 +54,7 @@ def without_wrong_labels(context: TrainingContext, *, goes_on: bool) -> tuple[Tr
     judged = _judged(context) if kept is None else Judged(*kept)
     split = context.split
     train, validation = (np.setdiff1d(part, judged.left_out) for part in (split.train, split.validation))
-    return replace(context, split=replace(split, train=train, validation=validation), doubt=judged.doubt), judged
+    return replace(context, split=replace(split, train=train, validation=validation), absence=judged.absence), judged
 
 
 def _judged(context: TrainingContext) -> Judged:
@@ -69,13 +72,37 @@ def _judged(context: TrainingContext) -> Judged:
     doubt = group.gather(torch.from_numpy(doubt).to(group.device)[None])[0].cpu().numpy()
     bounds = ((split.train, _VERY), (split.validation, _PROBABLY))
     left_out = np.sort(np.concatenate([part[doubt[part] >= bound] for part, bound in bounds]))
+    train, absence = np.setdiff1d(split.train, left_out), doubt.copy()
+    absence[train] = absent(doubt[train], data.labels[train], float(doubt[split.train].mean()))
     log.info(
-        "labels: %s of %s training images are left out, as their labels are probably wrong, and others take part as "
-        "often as theirs are probably right (dmuh review lists them; --set wrong_labels=keep keeps them)",
+        "labels: %s of %s training images are left out, as their labels are probably wrong, and others take part the "
+        "more often the more probably theirs are right (dmuh review lists them; --set wrong_labels=keep keeps them)",
         f"{len(left_out):,}",
         f"{len(positions):,}",
     )
-    return Judged(left_out, doubt)
+    return Judged(left_out, absence)
+
+
+def absent(doubt: NDArray[np.float32], labels: Labels, wrong: float) -> NDArray[np.float32]:
+    """Return how probably images take no part in an epoch (n,), by how probably their labels (n, classes) are wrong.
+
+    An image of a class with c images, counted by how probably their labels are right, takes part with the probability
+    that its own are right, times (m / c)^wrong where c is above m, the median of c over the classes. `wrong` is the
+    share of all labels that are wrong: hardly anything changes where that is small. With many wrong labels few images
+    of a rare class are left, and those of frequent classes that were taken for it weigh more beside them. Where images
+    have several labels, nothing changes.
+
+    >>> labels = np.eye(2, dtype=np.uint8)[np.repeat([0, 1], [80, 20])]
+    >>> absent(np.zeros(100, np.float32), labels, wrong=0.5)[[0, 99]].round(2).tolist()  # 1 - (50 / 80)^0.5
+    [0.21, 0.0]
+    """
+    present = 1 - doubt
+    images = present @ labels  # (classes,)
+    if (labels.sum(axis=1) > 1).any() or not images.any():
+        return doubt
+    more = np.maximum(images / max(float(np.median(images[images > 0])), 1.0), 1.0)
+    share: NDArray[np.float32] = np.where(labels == 1, more**-wrong, 1).min(axis=1).astype(np.float32)
+    return 1 - present * share
 
 
 @torch.inference_mode()

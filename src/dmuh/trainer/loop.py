@@ -70,8 +70,8 @@ class Loop:
         self.encoder = network if self.copy is None or settings.encoder != "copy" else self.copy.network
         self.optimizer = make_optimizer(network, settings)
         self.weights = [weight for rates in self.optimizer.param_groups for weight in rates["params"]]
-        self.doubt = None if context.doubt is None else context.doubt[context.split.train]
-        self.steps_per_epoch = len(list(batches_of(len(labels), settings, 0, self.doubt)))
+        self.absence = None if context.absence is None else context.absence[context.split.train]
+        self.steps_per_epoch = len(list(batches_of(len(labels), settings, 0, self.absence)))
         self.watch = Watch(self.objective, settings)
         self.validation_map: float | None = None
         self.done = restore(context.run, network, self.copies, self.objective, self.optimizer, self.watch)
@@ -152,7 +152,7 @@ class Loop:
     def _batches(self, epoch: int) -> Iterator[InputBatch]:
         """Yield this process's part of each batch of the epoch."""
         group, train = self.context.group, self.context.split.train
-        batches = [train[rows] for rows in batches_of(len(train), self.settings, epoch, self.doubt)]
+        batches = [train[rows] for rows in batches_of(len(train), self.settings, epoch, self.absence)]
         augment, seed = cast(Augment, self.settings.augment), (self.settings.seed, 2, epoch)
         return self.inputs.batches(batches, augment=augment, seed=seed, part=(group.rank, group.size))
 

@@ -15,16 +15,16 @@ AnyOptimizer = Optimizer | torch.optim.Optimizer
 
 
 def batches_of(
-    n: int, settings: TrainingSettings, epoch: int, doubt: NDArray[np.float32] | None = None
+    n: int, settings: TrainingSettings, epoch: int, absence: NDArray[np.float32] | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the rows of the training set in this epoch's order, batch by batch; a last single image is left out.
 
-    doubt  (n,): the probability with which each takes no part in this epoch
+    absence  (n,): the probability with which each takes no part in this epoch
     """
     rng = np.random.default_rng((settings.seed, 1, epoch))
     order = rng.permutation(n)
-    if doubt is not None:
-        order = order[rng.random(n) >= doubt[order]]
+    if absence is not None:
+        order = order[rng.random(n) >= absence[order]]
     for begin in range(0, len(order), settings.batch_size):
         rows = order[begin : begin + settings.batch_size]
         if len(rows) > 1:

@@ -84,8 +84,8 @@ def train(
             network = fresh_network(config, data, group.device)
             if group.first:
                 until_done.enter_context(begun(run, config, data, split, resume))
-                if judged is not None and judged.doubt is not None:
-                    run.save_left_out(judged.left_out, judged.doubt)
+                if judged is not None and judged.absence is not None:
+                    run.save_left_out(judged.left_out, judged.absence)
         with group.agreeing():
             check_split(run, data, split)
         _train_and_save(context, network)

@@ -3,8 +3,9 @@
 The images are put into folds, and those of a fold are judged by a fit to the others. Its loss is the negative
 log-likelihood of the given labels under `noise`: an image whose label is probably wrong counts for the class that is
 probably right, so that mistakes hardly bend the fit. Rounds of the fit alternate with finding how many labels are
-wrong, by what is predicted out of fold. Beyond `IMAGES`, a sample of the images is fitted to, so that memory and time
-are bounded; all others are judged by the mean of the fits.
+wrong, by what is predicted out of fold. The last fit is a plain one, to those labels alone that are probably right by
+then: without the others it may follow the images more closely, and tells classes better apart. Beyond `IMAGES`, a
+sample of the images is fitted to, so that memory and time are bounded; all others are judged by the mean of the fits.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ FOLDS = 5
 IMAGES = 40_000
 ROUNDS = (10, 10, 10)  # steps of each: the first without noise
 PENALTIES = (0.15, 0.5, 1.5)  # of weights, for images that lie 1 apart; held-out labels choose
+LAST_STEPS = (30,)  # of the fit to labels that are probably right
+LAST_PENALTIES = (1.0, 0.2)  # of that fit, times the penalty of the one before
 _OF_ONE = 1e-3  # the penalty of the shift
 _ONE_FOLD = 5000  # images from which on the penalty is chosen by one fold
 _ROWS = 4096  # images whose probabilities are in memory together
@@ -37,6 +40,7 @@ class Fit(Generic[N]):
     weights: list[Matrix]
     logits: Matrix
     noise: N
+    penalty: float
     likelihood: float
 
 
@@ -65,13 +69,36 @@ class Folds:
         self._unit = features.spread
 
     def best(self, noise: N, count: Counting = uncounted) -> Fit[N]:
-        """Return the fit with the penalty under which held-out labels are most likely."""
-        every = range(len(self.parts))
-        few = every if len(self.order) < _ONE_FOLD else every[:1]
-        rounds = ROUNDS[:2]
-        with count("judging labels", len(PENALTIES) * len(few) * sum(rounds) + len(every) * sum(ROUNDS)) as progress:
-            tried = [self.fit(noise, penalty, rounds, few, progress).likelihood for penalty in PENALTIES]
-            return self.fit(noise, PENALTIES[int(np.argmax(tried))], ROUNDS, every, progress)
+        """Return the fit to labels that are probably right, by a fit that reckons with wrong ones.
+
+        The penalty of each is that under which held-out labels are most likely.
+        """
+        with count("judging labels", self._steps(PENALTIES, ROUNDS) + self._steps(LAST_PENALTIES, LAST_STEPS)) as done:
+            first = self._chosen(noise, PENALTIES, ROUNDS, done)
+            trusted = first.noise.trusted(first.logits, self._labels)
+            lower = [factor * first.penalty for factor in LAST_PENALTIES]
+            return self._chosen(noise, lower, LAST_STEPS, done, trusted)
+
+    def _chosen(
+        self,
+        noise: N,
+        penalties: Sequence[float],
+        rounds: Sequence[int],
+        progress: Callable[[int], None],
+        trusted: NDArray[np.bool_] | None = None,
+    ) -> Fit[N]:
+        """Return the fit with the best of these penalties, each of which is tried in the first rounds."""
+        tried = [self.fit(noise, penalty, rounds[:2], self._few, progress, trusted).likelihood for penalty in penalties]
+        return self.fit(noise, penalties[int(np.argmax(tried))], rounds, None, progress, trusted)
+
+    @property
+    def _few(self) -> Sequence[int]:
+        """The folds by which a penalty is chosen."""
+        return range(len(self.parts) if len(self.order) < _ONE_FOLD else 1)
+
+    def _steps(self, penalties: Sequence[float], rounds: Sequence[int]) -> int:
+        """Return how many steps `_chosen` takes."""
+        return len(penalties) * len(self._few) * sum(rounds[:2]) + len(self.parts) * sum(rounds)
 
     def fit(
         self,
@@ -80,8 +107,11 @@ class Folds:
         rounds: Sequence[int] = ROUNDS,
         folds: Sequence[int] | None = None,
         progress: Callable[[int], None] = lambda _: None,
+        trusted: NDArray[np.bool_] | None = None,
     ) -> Fit[N]:
         """Return what rounds of these many steps lead to, for some of the folds or all.
+
+        trusted  (n, 1) or (n, classes): which images or labels are fitted to, in the order of the folds; all by default
 
         Logits of an image do not depend on its own labels, but for the few numbers of the noise. Those of images that
         are in none of the folds are 0.
@@ -94,14 +124,14 @@ class Folds:
         held_out = np.concatenate([np.arange(n)[self.parts[fold]] for fold in folds])
         for steps in rounds:
             for number, fold in enumerate(folds):
-                weights[number] = solver.descend(self._gradient(fold, noise), weights[number], steps)
+                weights[number] = solver.descend(self._gradient(fold, noise, trusted), weights[number], steps)
                 logits[self.parts[fold]] = self._features[self.parts[fold]] @ weights[number]
                 progress(steps)
             noise = noise.fitted(logits[held_out], self._labels[held_out])
-        return Fit(weights, logits, noise, noise.likelihood(logits[held_out], self._labels[held_out]))
+        return Fit(weights, logits, noise, penalty, noise.likelihood(logits[held_out], self._labels[held_out]))
 
-    def _gradient(self, fold: int, noise: Noise) -> Callable[[Matrix], Matrix]:
-        """Return what takes weights to the gradient of the loss of all images outside a fold."""
+    def _gradient(self, fold: int, noise: Noise, trusted: NDArray[np.bool_] | None) -> Callable[[Matrix], Matrix]:
+        """Return what takes weights to the gradient of the loss of all images outside a fold that are trusted."""
         own = self.parts[fold]
 
         def gradient(weights: Matrix) -> Matrix:
@@ -109,8 +139,8 @@ class Folds:
             for first, end in ((0, own.start), (own.stop, len(self.order))):
                 for start in range(first, end, _ROWS):
                     rows = slice(start, min(start + _ROWS, end))
-                    logits = self._features[rows] @ weights
-                    total += self._features[rows].T @ noise.gradient(logits, self._labels[rows])
+                    by_logits = noise.gradient(self._features[rows] @ weights, self._labels[rows])
+                    total += self._features[rows].T @ (by_logits if trusted is None else by_logits * trusted[rows])
             return total
 
         return gradient

@@ -19,6 +19,7 @@ _SLOPE = 2.0  # and how much surer than it says a fit is
 _ALIKE = 0.05  # of all images: as many count for each class's mistakes being like those of all
 _TURNS, _SETTLED = 100, 1e-4
 _TINY = 1e-30
+_PROBABLY = 0.5  # from which on a label is taken to be wrong
 
 
 class Noise(Protocol):
@@ -40,6 +41,9 @@ class Noise(Protocol):
 
         The first is what is most probable if they are wrong.
         """
+
+    def trusted(self, logits: Floats, labels: Labels) -> NDArray[np.bool_]:
+        """Return which images (n, 1), or which of their labels (n, classes), are probably labelled right."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +90,10 @@ class OneLabel:
         others = np.where(labels == 1, -1, right)
         best: Labels = np.eye(labels.shape[1], dtype=np.uint8)[others.argmax(axis=1)]
         return best, np.clip(others.sum(axis=1) + 1, 0, 1)
+
+    def trusted(self, logits: Floats, labels: Labels) -> NDArray[np.bool_]:
+        """See Noise."""
+        return self.judged(logits, labels)[1][:, None] < _PROBABLY
 
     def _posterior(self, predicted: Floats, labels: Labels) -> tuple[Floats, Floats]:
         """Return how probable each class (n, classes) is beside the labels, and how probable these are (n,)."""
@@ -156,15 +164,24 @@ class SeveralLabels:
     def judged(self, logits: Floats, labels: Labels) -> tuple[Labels, NDArray[np.float64]]:
         """See Noise."""
         predicted = self._predicted(logits.astype(np.float64))
-        wrong = np.abs(self._posterior(predicted, labels)[0] - labels)
+        wrong = self._wrong(predicted, labels)
         probability = 1 - np.prod(1 - wrong, axis=1)
         without = ~labels.any(axis=1)
         if without.any():
             really, taken = self._without(predicted[without])
             probability[without] = taken / np.maximum(taken + self.bare * really, _TINY)
-        changed = wrong > 0.5
+        changed = wrong > _PROBABLY
         changed[np.arange(len(labels)), wrong.argmax(axis=1)] = True
         return labels ^ changed.astype(np.uint8), probability
+
+    def trusted(self, logits: Floats, labels: Labels) -> NDArray[np.bool_]:
+        """See Noise."""
+        return self._wrong(self._predicted(logits), labels) < _PROBABLY
+
+    def _wrong(self, predicted: Floats, labels: Labels) -> Floats:
+        """Return how probable it is that each label (n, classes) is wrong, there or not."""
+        wrong: Floats = np.abs(self._posterior(predicted, labels)[0] - labels)
+        return wrong
 
     def _predicted(self, logits: Floats) -> Floats:
         return _sigmoid(self.slope.astype(logits.dtype) * logits + self.shift.astype(logits.dtype))
