@@ -93,8 +93,8 @@ def absent(doubt: NDArray[np.float32], labels: Labels, wrong: float) -> NDArray[
     have several labels, nothing changes.
 
     >>> labels = np.eye(2, dtype=np.uint8)[np.repeat([0, 1], [80, 20])]
-    >>> absent(np.zeros(100, np.float32), labels, wrong=0.5)[[0, 99]].round(2).tolist()  # 1 - (50 / 80)^0.5
-    [0.21, 0.0]
+    >>> absent(np.zeros(100, np.float32), labels, wrong=0.5)[[0, 99]].round(2)  # 1 - (50 / 80)^0.5
+    array([0.21, 0.  ], dtype=float32)
     """
     present = 1 - doubt
     images = present @ labels  # (classes,)

@@ -76,7 +76,7 @@ def _judged(
     vectors: Matrix, labels: Labels, several: bool, seed: int, count: Counting
 ) -> tuple[Labels, NDArray[np.float64]]:
     """Return the labels (n, classes) that images should have, and the probability (n,) that theirs are wrong."""
-    features = KernelFeatures(_rooted(vectors), seed)
+    features = KernelFeatures(vectors, seed)
     folds = Folds(features, labels, seed)
     fit = folds.best(SeveralLabels.none(labels) if several else OneLabel.none(labels), count)
     suggested, probability = np.empty_like(labels), np.empty(len(labels))
@@ -91,16 +91,3 @@ def _judged(
         alone = labels[:, labels.sum(axis=0) == 1].any(axis=1)
         probability[alone] = probability.mean()
     return suggested, probability
-
-
-def _rooted(vectors: Matrix) -> Matrix:
-    """Return the square roots of vectors without negative numbers, each vector as long as it was; others as they are.
-
-    Features behind a ReLU have a few large numbers, which would decide alone how far two images are apart.
-    """
-    if vectors.min(initial=0) < 0:
-        return vectors
-    roots: Matrix = np.sqrt(vectors)
-    lengths, now = (np.linalg.norm(rows, axis=1, keepdims=True) for rows in (vectors, roots))
-    roots *= lengths / np.maximum(now, np.finfo(np.float32).tiny)
-    return roots
