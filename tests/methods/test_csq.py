@@ -80,6 +80,34 @@ def test_many_classes_have_centres_of_48_bits():
     assert distances(centres).min() > 8
 
 
+@pytest.mark.parametrize(("n_classes", "n_bits"), [(25, 12), (80, 12), (70, 32), (500, 12), (5, 1)])
+def test_with_rows_first_only_classes_beyond_them_have_random_centres(n_classes, n_bits):
+    matrix = hadamard(n_bits)
+    rows = np.concatenate([matrix, -matrix])
+    centres = hash_centres(n_classes, n_bits, rows_first=True)
+    assert centres.shape == (n_classes, n_bits)
+    assert centres.dtype == np.int8
+    np.testing.assert_array_equal(centres[: len(rows)], rows)
+    assert set(np.unique(centres)) <= {-1, 1}
+    assert set(centres[len(rows) :].sum(axis=1).tolist()) == {n_bits % 2}
+    if n_classes < 100:  # a random code is as far from the rows as from another one
+        assert distances(centres).min() >= min(distances(hash_centres(n_classes, n_bits)).min(), n_bits // 4 + 1)
+
+
+@pytest.mark.parametrize(("n_classes", "n_bits"), [(24, 12), (25, 13)])
+def test_rows_first_changes_nothing_where_there_are_rows_enough_or_none(n_classes, n_bits):
+    np.testing.assert_array_equal(hash_centres(n_classes, n_bits, rows_first=True), hash_centres(n_classes, n_bits))
+
+
+def test_centres_are_rows_first_where_csq_is_told_so_and_in_dmuh_plus():
+    labels = torch.eye(25, dtype=torch.float64)
+    told = make("csq", 12, labels, many_classes="rows-first").hash_centres.centres
+    ours = make("dmuh-plus", 12, labels).hash_centres.centres
+    np.testing.assert_array_equal(told.numpy(), hash_centres(25, 12, rows_first=True))
+    torch.testing.assert_close(ours, told)
+    np.testing.assert_array_equal(make("csq", 12, labels).hash_centres.centres.numpy(), hash_centres(25, 12))
+
+
 def test_centres_are_always_the_same():
     for n_classes, n_bits in ((10, 16), (80, 12), (10, 13)):
         first = hash_centres(n_classes, n_bits)

@@ -24,6 +24,12 @@ class CSQOptions:
     """Options of CSQ."""
 
     quantization: float = setting(1e-4, "weight of the quantisation term, the paper's λ", low=0)
+    many_classes: str = setting(
+        "random",
+        "hash centres of more classes than 2·bits: random codes for all, as the authors have them, or rows of the "
+        "Hadamard matrix for as many classes as it has rows, and random codes for the rest alone",
+        choices=("random", "rows-first"),
+    )
 
 
 class CSQ(Objective):
@@ -43,9 +49,9 @@ class CSQ(Objective):
                          "validation": 0.0, "standardize": True}}  # fmt: skip
     advice = "lower lr"
 
-    def __init__(self, options: object, n_bits: int, train_labels: Tensor) -> None:
+    def __init__(self, options: CSQOptions, n_bits: int, train_labels: Tensor) -> None:
         super().__init__(options, n_bits, train_labels)
-        self.hash_centres = HashCentres(train_labels.shape[1], n_bits)
+        self.hash_centres = HashCentres(train_labels.shape[1], n_bits, rows_first=options.many_classes == "rows-first")
 
     def forward(self, outputs: Tensor, batch: TrainBatch) -> dict[str, Tensor]:
         """Return the terms `similarity` and `quantization`."""
@@ -60,10 +66,12 @@ class HashCentres(nn.Module):
     centres: Tensor
     tie: Tensor
 
-    def __init__(self, n_classes: int, n_bits: int) -> None:
+    def __init__(self, n_classes: int, n_bits: int, *, rows_first: bool = False) -> None:
         super().__init__()
         tie = np.random.default_rng((_SEED, n_bits, 1)).integers(0, 2, n_bits) * 2 - 1
-        self.register_buffer("centres", torch.from_numpy(hash_centres(n_classes, n_bits)).float())
+        self.register_buffer(
+            "centres", torch.from_numpy(hash_centres(n_classes, n_bits, rows_first=rows_first)).float()
+        )
         self.register_buffer("tie", torch.from_numpy(tie).float())
 
     def wanted(self, labels: Tensor) -> Tensor:
@@ -78,17 +86,18 @@ class HashCentres(nn.Module):
         return nn.functional.binary_cross_entropy_with_logits(2 * outputs, wanted, reduction="none")
 
 
-def hash_centres(n_classes: int, n_bits: int) -> Signs:
+def hash_centres(n_classes: int, n_bits: int, *, rows_first: bool = False) -> Signs:
     """Return the hash centres ±1 (n_classes, n_bits).
 
     Rows of a Hadamard matrix and of its negative, half of whose bits differ from one another or all, where a matrix of
     that order is known here and has rows enough. Else random codes with as many ones as minus ones and a quarter of the
-    bits apart, or fewer where that cannot be had.
+    bits apart, or fewer where that cannot be had; with `rows_first` these come after the rows that there are.
     """
     matrix = hadamard(n_bits)
-    if matrix is not None and n_classes <= 2 * n_bits:
-        return np.concatenate([matrix, -matrix])[:n_classes]
-    return _random_centres(n_classes, n_bits)
+    rows = np.empty((0, n_bits), np.int8) if matrix is None else np.concatenate([matrix, -matrix])
+    if n_classes <= len(rows):
+        return rows[:n_classes]
+    return _with_random_centres(rows if rows_first else rows[:0], n_classes)
 
 
 def hadamard(order: int) -> Signs | None:
@@ -112,13 +121,16 @@ def hadamard(order: int) -> Signs | None:
     return None if half is None else np.block([[half, half], [half, -half]])
 
 
-def _random_centres(n_classes: int, n_bits: int) -> Signs:
+def _with_random_centres(rows: Signs, n_classes: int) -> Signs:
+    """Return centres (n_classes, n_bits): the rows, and random codes."""
+    n_bits = rows.shape[1]
     rng = np.random.default_rng((_SEED, n_bits, n_classes))
     balanced = np.ones(n_bits, np.float32)
     balanced[: n_bits // 2] = -1
     centres = np.empty((n_classes, n_bits), np.float32)  # whose products are quick, and exact
     apart = n_bits // 4 + 1  # more than a quarter of the bits
-    n = tries = 0
+    centres[: len(rows)] = rows
+    n, tries = len(rows), 0
     while n < n_classes:
         codes = rng.permuted(np.tile(balanced, (_TRIES, 1)), axis=1)
         found = n  # what the codes are compared with at once; those taken since are compared one by one

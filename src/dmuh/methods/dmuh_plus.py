@@ -63,9 +63,10 @@ class DMUHPlus(DMUH):
         L = Eq. 8 + decoder · mean_i e^(ū_i)·‖y_i - Wᵀ·[tanh h_i, 1]‖² + centres · mean_i e^(ū_i)·BCE(h_i, c_i)
 
     W is the ridge regression of the labels on the signs of all training images' outputs, solved anew before each epoch;
-    c_i is the hash centre of the image's label, as CSQ has it, its cross-entropy the mean over bits. Pairs say which
-    images belong together, these terms say where they belong. An image with several labels belongs in several places:
-    it has no centre, and its last term is 0. (CSQ takes a majority of the labels' centres, which is a place of its own
+    c_i is the hash centre of the image's label, its cross-entropy the mean over bits. Pairs say which images belong
+    together, these terms say where they belong. Centres are CSQ's, but however many classes there are, as many as can
+    be are rows of the Hadamard matrix. An image with several labels belongs in several places: it has no centre, and
+    its last term is 0. (CSQ takes a majority of the labels' centres, which is a place of its own
     for every set of labels, where Eq. 8 wants images that share one label to be near.)
     """
 
@@ -85,7 +86,7 @@ class DMUHPlus(DMUH):
         super().__init__(options.resolved(several, opposite=n_classes > n_bits), n_bits, train_labels)
         self.register_buffer("train_labels", train_labels, persistent=False)
         self.register_buffer("weight", torch.zeros(n_bits + 1, n_classes))
-        self.hash_centres = HashCentres(n_classes, n_bits)
+        self.hash_centres = HashCentres(n_classes, n_bits, rows_first=True)
 
     def begin_epoch(self, outputs: Callable[[], Tensor], generator: torch.Generator) -> None:
         """Solve for the map W that reads the labels from the codes."""
