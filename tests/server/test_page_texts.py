@@ -94,6 +94,7 @@ def test_an_image_is_answered_in_words(browser, captioned, coloured, options):
         page.goto(f"{captioned.address}/#/image/5")
         expect(page, "#query-texts h3").to_have_text("Texts that fit")
         found = [one for one in api(captioned, "/api/captions?id=5&k=3")["texts"] if one["likely"] != "unlikely"]
+        expect(page, "#texts li").to_have_count(len(found))  # they come after their heading
         assert texts(page, "#texts li") == [f"{one['text']}\n{one['likely']}" for one in found]
         assert found[0]["likely"] == "very likely"
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
