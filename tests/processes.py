@@ -18,6 +18,13 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     ["dmuh.cli.train", "dmuh.trainer", "dmuh.trainer.evaluation", "dmuh.server.api.app", "dmuh.server.images.decoders"]
 )
+_OF_TESTS = "of the tests"
+
+
+def started_by_dmuh() -> list[multiprocessing.Process]:
+    """The processes that dmuh has started here: not the services and commands that tests did, which others share."""
+    running = multiprocessing.active_children()  # noqa: TID251
+    return [process for process in running if process.name != _OF_TESTS]
 
 
 class Started:
@@ -31,7 +38,7 @@ class Started:
             os.close(opened)
             self._files.append(Path(name))
         given = (function, arguments, os.environ | variables, Path.cwd(), self._files)
-        self._process = _CONTEXT.Process(target=_run, args=given)
+        self._process = _CONTEXT.Process(target=_run, args=given, name=_OF_TESTS)
         self._process.start()
 
     @property
@@ -75,7 +82,7 @@ class Command:
         read, write = os.pipe()
         with Connection(write, readable=False) as output:
             given = ([*map(str, arguments)], dict(os.environ), Path.cwd(), output, self._errors)
-            self._process = _CONTEXT.Process(target=_command, args=given)
+            self._process = _CONTEXT.Process(target=_command, args=given, name=_OF_TESTS)
             self._process.start()
         self.stdout = os.fdopen(read)
         self.kill, self.terminate = self._process.kill, self._process.terminate

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import json
-import multiprocessing
 import os
 import pickle
 import random
@@ -38,6 +37,7 @@ from dmuh.images import read_pixels
 from dmuh.network import load_networks
 from dmuh.protocols import Split, protocol_of
 from dmuh.runs import Run
+from processes import started_by_dmuh
 from tiny import noise_set
 
 # Reading a grid -------------------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def test_broken_off_in_every_way_and_finished_by_two_workers_it_gives_what_it_wo
         assert len(rows(out)) < len(grid.cells), "the process was too quick to be stopped"
 
     def kill_worker(_: State) -> None:
-        for worker in multiprocessing.active_children():
+        for worker in started_by_dmuh():
             os.kill(worker.pid, signal.SIGKILL)
 
     with pytest.raises(RunError, match=r"a worker was killed.*the same command goes on from here"):

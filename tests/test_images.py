@@ -2,7 +2,6 @@ import dataclasses
 import io
 import itertools
 import math
-import multiprocessing
 import os
 import signal
 import socket
@@ -33,6 +32,7 @@ from dmuh.images import (
 from dmuh.images.augment import Colours, draw_changes, recoloured
 from dmuh.methods import configure
 from extras import needs
+from processes import started_by_dmuh
 
 PLAIN = Preprocess(size=8, resize=8)
 CROPPED = Preprocess(size=8, resize=12)
@@ -481,15 +481,15 @@ def equal(found, wanted):
 def test_processes_read_files_to_the_same_pixels_epoch_after_epoch(files, workers, as_text):
     sources = [str(file) for file in files] if as_text else files
     epochs = [{"augment": ALL, "seed": (3, epoch)} for epoch in range(2)] + [{}]
-    before = multiprocessing.active_children()
+    before = started_by_dmuh()
     with ImageReader(sources, CROPPED, Reading(workers)) as reader:
         readers = []
         for options in epochs:
             assert equal(by_position(reader.batches(UNEVEN, **options)), read_all(files, UNEVEN, **options))
-            readers.append(multiprocessing.active_children())
+            readers.append(started_by_dmuh())
     assert len(readers[0]) == len(before) + workers  # and not threads
     assert {child.pid for child in readers[0]} == {child.pid for child in readers[-1]}
-    assert multiprocessing.active_children() == before
+    assert started_by_dmuh() == before
 
 
 @pytest.mark.parametrize("kind", ["array", "bytes", "mixed"])
@@ -499,7 +499,7 @@ def test_threads_read_images_in_memory_to_the_same_pixels(files, kind):
     with ImageReader(sources, CROPPED, Reading(3)) as reader:
         for options in ({"augment": ALL, "seed": (3, 0)}, {}):
             assert equal(by_position(reader.batches(UNEVEN, **options)), read_all(sources, UNEVEN, **options))
-        assert not multiprocessing.active_children()
+        assert not started_by_dmuh()
 
 
 def test_two_walks_through_one_reader_do_not_disturb_each_other():
@@ -532,7 +532,7 @@ def test_a_killed_worker_is_one_sentence(files):
     with ImageReader(files, CROPPED, Reading(1)) as reader:
         read = reader.batches(itertools.repeat(np.arange(40)))
         next(read)
-        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+        os.kill(started_by_dmuh()[0].pid, signal.SIGKILL)
         for again in (read, reader.batches([np.arange(3)])):
             with pytest.raises(DataError, match=r"ended before its time.* lower workers \(now 1; 0 reads"):
                 list(again)
@@ -584,7 +584,7 @@ def test_an_error_of_whoever_takes_the_batches_ends_the_reading(files):
 
     with pytest.raises(KeyError, match="40"):
         take()
-    assert not multiprocessing.active_children()
+    assert not started_by_dmuh()
 
 
 def test_a_reader_without_workers_needs_no_entering_and_one_with_workers_does():

@@ -23,6 +23,7 @@ from dmuh.index.compiled import NotKeptError
 from dmuh.index.grouping import group, in_key_order
 from dmuh.index.kernel_use import KernelUse, only
 from dmuh.machine import may_have_gpu
+from processes import started_by_dmuh
 from rankings import graded
 
 TIES = ["expected", "index-order", "as-searched"]
@@ -222,14 +223,14 @@ def test_a_process_that_ends_does_not_wait_for_the_other_kernels(use):
 
 def test_a_process_that_ends_does_not_wait_for_the_one_that_compiles():
     rehearsed.clear()
-    before = set(multiprocessing.active_children())
+    before = set(started_by_dmuh())
     use = KernelUse("test_kernel_use:endless_rehearsals")
     use.prepare()
-    while not set(multiprocessing.active_children()) - before:
+    while not set(started_by_dmuh()) - before:
         time.sleep(0.01)
     use._stop()
     assert not use._thread.is_alive()
-    assert set(multiprocessing.active_children()) <= before
+    assert set(started_by_dmuh()) <= before
     assert rehearsed == []
 
 

@@ -3,7 +3,6 @@
 import ast
 import asyncio
 import io
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from dmuh.errors import RequestError
 from dmuh.images import Preprocess
 from dmuh.server.images import decode
 from dmuh.server.images.decoders import Decoders
+from processes import started_by_dmuh
 
 SMALL = Preprocess(16, 16)
 MOST = 50_000_000
@@ -93,7 +93,7 @@ def test_a_process_that_dies_takes_one_image_with_it(decoders):
         await asyncio.gather(decoders.pixels(picture()), decoders.pixels(large()))  # all have started
         running = asyncio.gather(decoders.pixels(large()), return_exceptions=True)
         await soon(lambda: not decoders._waiting[False])
-        for child in multiprocessing.active_children():
+        for child in started_by_dmuh():
             os.kill(child.pid, signal.SIGKILL)
         (failed,) = await running
         found = await asyncio.gather(*(decoders.pixels(picture(seed=n)) for n in range(9)), return_exceptions=True)
@@ -110,7 +110,7 @@ def test_of_several_that_were_sent_together_only_the_bad_one_is_refused(decoders
         await asyncio.gather(decoders.pixels(picture()), decoders.pixels(large()))
         tasks = [asyncio.create_task(decoders.pixels(content)) for content in (slow, *many)]
         await soon(lambda: len(decoders._waiting[True]) < 41)
-        for child in multiprocessing.active_children():
+        for child in started_by_dmuh():
             os.kill(child.pid, signal.SIGKILL)
         results = await asyncio.gather(*tasks, return_exceptions=True)
         return [getattr(result, "status", 200) for result in results].count(200)
@@ -208,10 +208,10 @@ def test_where_no_process_can_be_started_it_is_tried_again(monkeypatch):
 
 
 def test_the_processes_end_with_the_pool():
-    before = set(multiprocessing.active_children())
+    before = set(started_by_dmuh())
     decoders = Decoders(SMALL, MOST)
     decoders.close()
-    assert set(multiprocessing.active_children()) <= before
+    assert set(started_by_dmuh()) <= before
 
 
 @pytest.mark.parametrize("made", ["pipe", "device", "link", "folder", "nothing", "huge"])
