@@ -4,7 +4,7 @@ A level is all that a database keeps of how sure a bit is. Most bits are nearly 
 each would part these from one another, and keep the few that are a coin toss together with many that are not. So four
 levels part where the least is lost: where the squared differences between how sure bits are and the mean of their level
 are smallest in sum. Of two levels, the surer one has a fixed share of the bits: by least squares it would have nearly
-all bits of some methods, and images would hardly differ in it (docs/tuning.md has what was measured).
+all bits of some methods, and images would hardly differ in it (docs/experiments/sure-bits.md has what was measured).
 
 Where the bits of an image are unsure together, two levels that part all bits at the same share would tell two kinds of
 images apart, sure and unsure ones. So the share differs from bit to bit, and how many bits of an image are in their
