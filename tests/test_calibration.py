@@ -19,13 +19,14 @@ from dmuh.index.soft import UNITS, pair_weights
 from dmuh.trainer.calibrating import (
     _distances,
     _helpful,
-    _mean_precision,
+    _precision,
+    _surely_below_0,
     _turned_over,
     calibrated,
     near_by_angle,
     share_a_label,
 )
-from dmuh.trainer.grades import at_share, best_grades, least_squares
+from dmuh.trainer.grades import at_share, best_grades, least_squares, unsure_together
 
 N_BITS = 16
 
@@ -360,6 +361,49 @@ def test_levels_count_nothing_where_images_are_found_worse_by_them():
     np.testing.assert_array_equal(plain, graded)
 
 
+@pytest.mark.parametrize(
+    ("mean", "n", "surely"), [(-0.5, 100, True), (-0.1, 100, False), (-0.1, 1000, True), (0.5, 100, False)]
+)
+def test_a_small_loss_among_few_images_is_chance(mean, n, surely):
+    gains = np.random.default_rng(0).standard_normal(n)
+    gains += mean - gains.mean()
+    assert _surely_below_0(gains) == surely
+
+
+def test_one_image_is_chance():
+    assert not _surely_below_0(np.array([-1.0]))
+
+
+def together(share, n=200, n_bits=24):
+    """Uncertainty of bits of which this share is that of the image as a whole, the rest the bit's own."""
+    rng = np.random.default_rng(0)
+    found = share**0.5 * rng.standard_normal((n, 1)) + (1 - share) ** 0.5 * rng.standard_normal((n, n_bits))
+    return found.astype(np.float32)
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.0, False), (0.3, False), (0.7, True), (1.0, True)])
+def test_bits_are_unsure_together_where_most_of_it_is_the_image_s(share, found):
+    values = together(share)
+    assert unsure_together(values) == found
+    bits = np.corrcoef(values.T)
+    assert (np.mean(bits[~np.eye(24, dtype=bool)]) >= 0.5) == found
+    same_everywhere = np.zeros((len(values), 3), np.float32)
+    assert unsure_together(np.hstack([values, same_everywhere])) == found
+    assert not unsure_together(values[:, :1])
+    assert not unsure_together(same_everywhere)
+
+
+def test_levels_of_bits_that_are_unsure_together_part_at_a_share_of_their_own():
+    outputs, labels, _ = drawn()
+    shares = []
+    for share in (0.1, 0.9):
+        uncertainty = 1 / (1 + np.exp(-together(share, len(outputs), N_BITS)))
+        fitted = calibrated(outputs, uncertainty, share_a_label(labels), has_labels=True)
+        unsure = fitted.uncertainty({"outputs": outputs, "uncertainty": uncertainty})
+        shares.append((unsure < fitted.grades[1].thresholds[:, 0]).mean(axis=0))
+    assert np.ptp(shares[0]) < 0.2 < 0.4 < np.ptp(shares[1])
+
+
 def test_what_images_find_does_not_depend_on_their_order():
     """Images come by class where folders are classes: in that order ties would be all right or all wrong."""
     outputs, labels, _ = drawn(200, noise=0.4)
@@ -370,7 +414,7 @@ def test_what_images_find_does_not_depend_on_their_order():
         for order in (np.arange(len(outputs)), by_class):
             results = {"outputs": outputs[order], "uncertainty": 1 / (1 + np.abs(outputs[order]))}
             codes = calibration.codes(results, sure=sure)
-            found.append(_mean_precision(codes, share_a_label(labels[order])))
+            found.append(_precision(codes, share_a_label(labels[order])).mean())
         assert found[0] == pytest.approx(found[1], abs=1e-9)
     few = Codes.from_outputs(outputs[:60])
     one_by_one = []
@@ -378,4 +422,4 @@ def test_what_images_find_does_not_depend_on_their_order():
         others = np.delete(np.arange(60), query)
         measured = evaluate(few[[query]], few[others], labels[[query]], labels[others], ks=(), ranking="hamming")
         one_by_one.append(measured.map)
-    assert _mean_precision(few, share_a_label(labels[:60])) == pytest.approx(np.mean(one_by_one), abs=1e-9)
+    np.testing.assert_allclose(_precision(few, share_a_label(labels[:60])), one_by_one, atol=1e-9)

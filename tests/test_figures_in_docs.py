@@ -43,7 +43,8 @@ def test_results_of_the_readme():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/results.md", "docs/uncertainty.md", "docs/tuning.md", "docs/tutorials/codes-for-a-shop.md"]
+    "page",
+    ["README.md", "docs/results.md", "docs/uncertainty.md", "docs/tuning.md", "docs/tutorials/codes-for-a-shop.md"],
 )
 def test_every_map_was_measured(page):
     text = (ROOT / page).read_text()

@@ -21,7 +21,7 @@ from dmuh.index.soft import pair_distances, shown
 from dmuh.methods import METHODS
 from dmuh.network import HashNetwork, UncertaintySource
 from dmuh.trainer.context import TrainingContext
-from dmuh.trainer.grades import best_grades
+from dmuh.trainer.grades import best_grades, unsure_together
 from dmuh.trainer.inputs import Inputs
 from dmuh.trainer.isotonic import rising_curve, turnover_curve
 from dmuh.trainer.kinds import find_kinds, mean_precision
@@ -95,8 +95,9 @@ def calibrated(
 
     similar     0/1 (n, n): which images are
     has_labels  whether these are the ones that share a label; else what a distance means is not known
-    together    whether the bits of an image are sure or unsure together
+    together    whether the bits of an image are sure or unsure together by what the source is; else that is measured
     """
+    together = together or unsure_together(uncertainty)
     results = {"outputs": outputs, "uncertainty": uncertainty}
     turned = _turned_over(outputs, similar)
     turnover = turnover_curve(uncertainty, turned)
@@ -166,29 +167,36 @@ def _turned_over(outputs: NDArray[np.float32], similar: Floats) -> Floats:
 
 
 def _helpful(calibration: Calibration, results: dict[str, NDArray[np.float32]], similar: Floats) -> dict[int, Grades]:
-    """Return the levels, worth nothing more than plain bits where the images find each other worse by them.
+    """Return the levels, worth nothing more than plain bits where the images surely find each other worse by them.
 
     So it is where a few images have outputs far larger than all others: they are the surest in every bit that they
     share with a query, and stand first wherever they agree with it (methods that do not bound their outputs, as DSH).
+    A small loss among a few hundred images is chance.
     """
-    plain = _mean_precision(calibration.codes(results, sure=0), similar)
+    plain = _precision(calibration.codes(results, sure=0), similar)
     return {
-        sure: grades
-        if _mean_precision(calibration.codes(results, sure=sure), similar) >= plain
-        else replace(grades, worth=np.ones_like(grades.worth))
+        sure: replace(grades, worth=np.ones_like(grades.worth))
+        if _surely_below_0(_precision(calibration.codes(results, sure=sure), similar) - plain)
+        else grades
         for sure, grades in calibration.grades.items()
     }
 
 
-def _mean_precision(codes: Codes, similar: Floats) -> float:
-    """Return the mean average precision of images that search one another, in the mean over all orders of ties.
+def _surely_below_0(gains: Floats) -> bool:
+    """Return whether the mean of gains (n,) is below 0 by more than two of its standard errors."""
+    return len(gains) > 1 and bool(gains.mean() < -2 * gains.std(ddof=1) / len(gains) ** 0.5)
 
-    (The order of the images is often that of their classes: by it ties would look better or worse than they are.)
+
+def _precision(codes: Codes, similar: Floats) -> Floats:
+    """Return the average precision (n,) of images that search one another, in the mean over all orders of ties.
+
+    Images without similar ones are left out. (The order of the images is often that of their classes: by it ties would
+    look better or worse than they are.)
     """
     distances = _distances(codes, codes)
     np.fill_diagonal(distances, np.inf)
-    known = similar.any(axis=1)
-    return float(mean_precision(_places(distances), similar > 0)[known].mean()) if known.any() else 0.0
+    found: Floats = mean_precision(_places(distances), similar > 0)[similar.any(axis=1)]
+    return found
 
 
 def _places(distances: Floats) -> NDArray[np.int64]:

@@ -6,9 +6,10 @@ levels part where the least is lost: where the squared differences between how s
 are smallest in sum. Of two levels, the surer one has a fixed share of the bits: by least squares it would have nearly
 all bits of some methods, and images would hardly differ in it (docs/experiments/sure-bits.md has what was measured).
 
-Where the bits of an image are unsure together, two levels that part all bits at the same share would tell two kinds of
-images apart, sure and unsure ones. So the share differs from bit to bit, and how many bits of an image are in their
-surer level says how sure it is (as a dithered picture has many greys of black and white dots).
+Where the bits of an image are unsure together, as where the network trained as a whole, two levels that part all bits
+at the same share would tell two kinds of images apart, sure and unsure ones. So the share differs from bit to bit, and
+how many bits of an image are in their surer level says how sure it is (as a dithered picture has many greys of black
+and white dots).
 """
 
 import numpy as np
@@ -21,6 +22,7 @@ Ints = NDArray[np.int64]
 
 _SURER = 0.7  # the share of the bits that the surer one of two levels has
 _FROM, _TO = 0.4, 0.95  # between these it lies where bits are unsure together
+_TOGETHER = 0.5  # the mean correlation of two bits; of trained stages it was 0.7 to 0.8, of frozen features 0.1 to 0.25
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples, less their whole part, lie evenly however many they are
 _CUTS = 256  # places at most where levels may part
 
@@ -47,6 +49,26 @@ def best_grades(unsure: NDArray[np.float32], sure: int, *, together: bool = Fals
         mean = (sureness * chosen).sum(axis=0) / np.maximum(count, 1)
         worth[:, number] = np.where(count > 0, mean, np.nan)
     return Grades(thresholds, _filled(worth).astype(np.float32))
+
+
+def unsure_together(uncertainty: NDArray[np.float32]) -> bool:
+    """Return whether bits are sure or unsure together in n images whose bits are so unsure (n, n_bits).
+
+    That is told by the correlation of two bits, in the mean over all pairs of bits that differ from image to image.
+
+    >>> unsure_together(np.array([[0.1, 0.2], [0.2, 0.3], [0.3, 0.5]], np.float32))
+    True
+    >>> unsure_together(np.array([[0.1, 0.5], [0.2, 0.2], [0.3, 0.3]], np.float32))
+    False
+    """
+    values = uncertainty.astype(np.float64)
+    values = values[:, np.ptp(values, axis=0) > 0]
+    n_bits = values.shape[1]
+    if n_bits < 2:
+        return False
+    scores = (values - values.mean(axis=0)) / values.std(axis=0)
+    pairs = np.mean(scores.sum(axis=1) ** 2) - n_bits  # each two bits twice
+    return bool(pairs / (n_bits * (n_bits - 1)) >= _TOGETHER)
 
 
 def at_share(values: Floats, share: float = _SURER) -> Floats:
