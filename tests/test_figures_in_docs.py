@@ -42,6 +42,15 @@ def test_results_of_the_readme():
             assert row[number] == measured[row[0].split(",")[0]]
 
 
+def test_results_of_the_tutorial():
+    text = (ROOT / "docs" / "tutorials" / "codes-for-a-shop.md").read_text()
+    (lengths, *shown), (columns, *known) = rows(text), rows(TABLES["tuned-apparel-methods"])
+    measured = {f"`{row[0]}`": dict(zip(columns, row, strict=True)) for row in known}
+    assert len(shown) >= 4
+    for name, *figures in shown:
+        assert figures == [measured[name][length].split(" ±")[0] for length in lengths[1:]]
+
+
 @pytest.mark.parametrize(
     "page",
     ["README.md", "docs/results.md", "docs/uncertainty.md", "docs/tuning.md", "docs/tutorials/codes-for-a-shop.md"],
