@@ -62,9 +62,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         made |= notebook_page(source.stem, run_notebook(source))
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
-    for figure in sorted((ROOT / "results").glob("figures/*.png")) + sorted(
-        (ROOT / "results").glob("[tr]*/figures/[tr]*.png")  # tuned and regime
-    ):
+    shown = ("figures", "tuned/figures", "regime/figures", "unclipped/figures")
+    for figure in (file for folder in shown for file in sorted((ROOT / "results" / folder).glob("*.png"))):
         files.append(File.generated(config, f"figures/{figure.name}", abs_src_path=str(figure)))
     files.append(File.generated(config, "figures/report.html", abs_src_path=str(ROOT / "results" / "index.html")))
     return files

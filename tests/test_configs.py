@@ -39,11 +39,12 @@ def test_a_grid_can_be_run_by_the_command_in_its_header(file):
     tuning = "tuning" in file.stem or "terms" in file.stem
     for cell in grid.cells:
         assert (cell.config.protocol.tuning > 0) == tuning  # settings are never chosen by the test images
+        # to count on how often bits turn over
         counted = ("sure-", "tuned-", "classes-", "unseen-", "default-", "several-", "texts-")
-        held_out = 0.1 if file.stem.startswith(counted) else 0.0  # to count on how often bits turn over
+        held_out = 0.1 if file.stem.startswith(counted) else 0.05 if file.stem.startswith("trained-") else 0.0
         assert cell.config.protocol.validation == held_out
         later = (10, 11, 12) if file.stem.startswith("several-") else (3, 4, 5)
-        never_looked_at = file.stem.startswith(("tuned-", "classes-", "default-", "several-"))
+        never_looked_at = file.stem.startswith(("tuned-", "classes-", "default-", "several-", "trained-"))
         seeds = (7, 8, 9) if tuning else later if never_looked_at else (0, 1, 2)
         assert cell.config.training.seed in seeds  # nor by the seeds of the tables
     for one in read_tuning(file, {}).tries:
