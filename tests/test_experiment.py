@@ -200,6 +200,12 @@ def test_the_summary_says_what_is_best_and_whether_beyond_noise(lines, sentence)
     assert best_of([table_of(lines, "other")]) == sentence
 
 
+def test_the_summary_tells_apart_rows_of_several_settings():
+    lines = [run | {"lr": lr} for lr in ("0.1", "0.2") for run in over_seeds("dmuh", 0.6, 0.62)]
+    told = best_of([table_of(lines, axes=("method", "lr"))])
+    assert told == ("dmuh (0.1), 0.610 ± 0.014 at 12 bits, but no lead beyond noise: dmuh (0.2) could as well be first")
+
+
 def part(name: str, *more: dict[str, object]) -> Part:
     """A part of a report with one line for each of these changes."""
     usual = {"protocol": "", "backbone": "smallconv", "freeze": "none", "error": "", "train_seconds": 1800,
@@ -379,6 +385,23 @@ def test_a_report_is_a_page_and_every_table_and_figure_as_files(report):
     names = {f"small-features-{name}" for name in COMPARED} | {f"small-mnist5k-{name}" for name in STUDIED}
     drawings = {f"figures/{name}{kind}" for name in names for kind in (".svg", "-dark.svg", ".png")}
     assert found == {"index.html", "results-small.csv", "figures/small-mnist5k-images.png"} | tables | drawings
+
+
+def test_a_table_says_how_many_of_its_runs_failed_and_why(bench, tmp_path):
+    folder = part_of(bench, tmp_path / "bench", "methods", runs=True)
+    write_report([folder], tmp_path / "before")
+    with (folder / "results.csv").open(newline="") as file:
+        reader = csv.DictReader(file)
+        (first, *others), columns = list(reader), reader.fieldnames
+    first |= {"map": "", "error": "the loss is nan in epoch 1: lower lr (now <9>)"}
+    with (folder / "results.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows([first, *others])
+    seal(folder, read_document(folder / "tables.json", "dmuh tables")["tables"])
+    write_report([folder], tmp_path / "after")
+    text = "1 of its runs failed, the first because the loss is nan in epoch 1: lower lr (now &lt;9&gt;)."
+    assert [text in (tmp_path / name / "index.html").read_text() for name in ("before", "after")] == [False, True]
 
 
 def test_every_picture_opens(report):

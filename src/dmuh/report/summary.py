@@ -43,10 +43,10 @@ def best_of(tables: Sequence[ResultTable]) -> str:
     bits = shown_bits(lengths)
     ranked = table.ranked(bits)
     first, *others = ranked
-    text = f"{first}, {table.ours[first, bits].text} at {bits} bits"
+    text = f"{_named(first)}, {table.ours[first, bits].text} at {bits} bits"
     if not others:
         return f"{text}, the only {table.heading}"
-    second = f"{others[0]} ({table.ours[others[0], bits].text})"
+    second = f"{_named(others[0])} ({table.ours[others[0], bits].text})"
     leaders = table.leaders(bits)
     if not leaders:
         return f"{text}, before {second}; one seed, so noise is not known"
@@ -54,7 +54,14 @@ def best_of(tables: Sequence[ResultTable]) -> str:
         return f"{text}: its lead is beyond noise, the next is {second}"
     tied = leaders[1:]
     more = f" and {len(tied) - _NAMED} more" if len(tied) > _NAMED else ""
-    return f"{text}, but no lead beyond noise: {', '.join(tied[:_NAMED])}{more} could as well be first"
+    names = ", ".join(_named(row) for row in tied[:_NAMED])
+    return f"{text}, but no lead beyond noise: {names}{more} could as well be first"
+
+
+def _named(row: str) -> str:
+    """Return the name of a row as it stands in a sentence: of several settings, those after the first in brackets."""
+    first, _, others = row.partition(", ")
+    return f"{first} ({others})" if others else first
 
 
 def _runs(rows: Sequence[Row]) -> str:
