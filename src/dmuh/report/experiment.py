@@ -150,8 +150,9 @@ def _methods_compared(part: Part, table: ResultTable, ablations: Sequence[str]) 
     if not ranked:
         return
     means = {row: table.ours[row, bits] for row in ranked}
-    drawing = figures.map_by_row({row: (m.mean, m.deviation) for row, m in means.items()}, f"MAP at {bits} bits")
-    yield Drawn("map", f"All rows at {bits} bits", f"{_over_seeds(means.values())}.", drawing)
+    if len(means) > 1:
+        drawing = figures.map_by_row({row: (m.mean, m.deviation) for row, m in means.items()}, f"MAP at {bits} bits")
+        yield Drawn("map", f"All rows at {bits} bits", f"{_over_seeds(means.values())}.", drawing)
     wanted = _spread([row for row in ranked if row not in ablations], table.rows[0])
     curves = _curves(part, table, bits, wanted)
     text = f"Precision over recall at {bits} bits, first seed: {len(curves)} rows from the best to the last."
