@@ -303,13 +303,17 @@ def test_between_its_points_a_curve_is_straight_and_beyond_them_constant():
     np.testing.assert_allclose(curve([[0, 1], [1.5, 9]]), [[0.5, 0.5], [0.3, 0.1]])
 
 
-def test_a_training_leaves_its_calibration_by_validation_images(digits, tmp_path):
+def test_a_training_leaves_its_calibration_by_validation_images(digits, tmp_path, caplog):
+    caplog.set_level("INFO")
     small = {"epochs": 2, "batch_size": 24, "bits": 12, "query": 5, "train": 40, "image_size": 16}
     held_out = train(configure(small, {"validation": 0.2}), tmp_path / "held out", dataset=digits)
+    assert "look surer" not in caplog.text
+    few = train(configure(small, {"validation": 0.05}), tmp_path / "few", dataset=digits)
+    assert "8 images are held out, and it takes 16" in caplog.text
     none = train(configure(small, {"validation": 0.0}), tmp_path / "none", dataset=digits)
-    cards = [run.load_model().metadata["calibration"] for run in (held_out, none)]
-    assert [card["part"] for card in cards] == ["validation", "training"]
-    assert [card["images"] for card in cards] == [32, 160]
+    cards = [run.load_model().metadata["calibration"] for run in (held_out, few, none)]
+    assert [card["part"] for card in cards] == ["validation", "training", "training"]
+    assert [card["images"] for card in cards] == [32, 152, 160]
     hasher = Hasher.load(held_out.path, device="cpu")
     for sure in SURE:
         codes = hasher.encode(digits.images[:5], sure=sure)

@@ -59,7 +59,12 @@ def calibrate_bits(
         share_a_label(labels) if labels is not None else near_by_angle(_features(network, inputs, found.positions))
     )
     if not held_out:
-        log.info("how sure bits are is measured on training images, which look surer than others: none are held out")
+        log.info(
+            "how sure bits are is measured on training images, which look surer than others: %d images are held out, "
+            "and it takes %d",
+            len(context.split.validation),
+            _FEWEST,
+        )
     recoding = _recoding(context, found.outputs, similar) if held_out and labels is not None else None
     outputs = found.outputs if recoding is None else recoding.outputs(found.outputs)
     fitted = calibrated(outputs, found.uncertainty, similar, has_labels=labels is not None, together=source.together)
