@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dmuh.bench import read_grid, read_tuning
-from dmuh.config import read_toml
+from dmuh.config import Config, read_toml
 from dmuh.methods import METHODS, Objective, configure
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -39,10 +39,9 @@ def test_a_grid_can_be_run_by_the_command_in_its_header(file):
     tuning = "tuning" in file.stem or "terms" in file.stem
     for cell in grid.cells:
         assert (cell.config.protocol.tuning > 0) == tuning  # settings are never chosen by the test images
-        # to count on how often bits turn over
-        counted = ("sure-", "tuned-", "classes-", "unseen-", "default-", "several-", "texts-")
-        held_out = 0.1 if file.stem.startswith(counted) else 0.05 if file.stem.startswith("trained-") else 0.0
-        assert cell.config.protocol.validation == held_out
+        counted = {"sure": 0.1, "tuned": 0.1, "classes": 0.1, "unseen": 0.1, "default": 0.1, "several": 0.1,
+                   "texts": 0.1, "trained": 0.05}  # to count on how often bits turn over  # fmt: skip
+        assert cell.config.protocol.validation == counted.get(file.stem.split("-")[0], 0.0)
         later = (10, 11, 12) if file.stem.startswith("several-") else (3, 4, 5)
         never_looked_at = file.stem.startswith(("tuned-", "classes-", "default-", "several-", "trained-"))
         seeds = (7, 8, 9) if tuning else later if never_looked_at else (0, 1, 2)
@@ -50,6 +49,27 @@ def test_a_grid_can_be_run_by_the_command_in_its_header(file):
     for one in read_tuning(file, {}).tries:
         assert one.cell.config.protocol.tuning > 0
         assert one.cell.config.training.seed == 7
+
+
+def settings_but(config: Config, *others: str) -> dict[str, object]:
+    """The settings of method, network and training, without the seed, who reads the images, and these."""
+    sections = config.to_dict()
+    known = sections["method"] | sections["network"] | sections["training"]
+    return {key: value for key, value in known.items() if key not in ("seed", "workers", *others)}
+
+
+def test_the_grid_of_trained_stages_runs_the_config_that_it_names():
+    config = configure(read_toml(CONFIGS / "cifar10-lite2.toml"))
+    for cell in read_grid(CONFIGS / "bench" / "trained-cifar10.toml", {}).cells:
+        assert settings_but(cell.config) == settings_but(config)
+        assert cell.config.protocol.validation == config.protocol.validation
+
+
+def test_trained_stages_of_a_folder_differ_from_those_of_cifar10_in_what_the_docs_say():
+    folder, cifar10 = (configure(read_toml(CONFIGS / f"{name}.toml")) for name in ("folder-stages", "cifar10-stage4"))
+    assert settings_but(folder, "recode", "uncertainty") == settings_but(cifar10, "recode", "uncertainty")
+    assert (folder.training.recode, cifar10.training.recode) == ("never", "auto")
+    assert (folder.training.uncertainty, cifar10.training.uncertainty) == ("classes", "margin")
 
 
 PAPER_GRIDS = [file for file in GRIDS if file.stem.startswith("paper-")]

@@ -203,7 +203,7 @@ def test_the_summary_says_what_is_best_and_whether_beyond_noise(lines, sentence)
 def test_the_summary_tells_apart_rows_of_several_settings():
     lines = [run | {"lr": lr} for lr in ("0.1", "0.2") for run in over_seeds("dmuh", 0.6, 0.62)]
     told = best_of([table_of(lines, axes=("method", "lr"))])
-    assert told == ("dmuh (0.1), 0.610 ± 0.014 at 12 bits, but no lead beyond noise: dmuh (0.2) could as well be first")
+    assert told == "dmuh (0.1), 0.610 ± 0.014 at 12 bits, but no lead beyond noise: dmuh (0.2) could as well be first"
 
 
 def part(name: str, *more: dict[str, object]) -> Part:

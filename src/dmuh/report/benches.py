@@ -25,7 +25,14 @@ class Part:
 
     def results_of(self, table: str) -> list[Row]:
         """Return the lines of a table that have a result."""
-        return [row for row in self.rows if table in row["tables"].split(";") and row["map"]]
+        return [row for row in self._lines_of(table) if row["map"]]
+
+    def errors_of(self, table: str) -> list[str]:
+        """Return why runs of a table have no result."""
+        return [row["error"] for row in self._lines_of(table) if row["error"]]
+
+    def _lines_of(self, table: str) -> list[Row]:
+        return [row for row in self.rows if table in row["tables"].split(";")]
 
     def run(self, row: Row) -> Run:
         """Return the run of a line."""

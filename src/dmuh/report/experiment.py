@@ -75,7 +75,7 @@ def _tables(part: Part, out: Path) -> Iterator[Section]:
                              (".csv", tables.tidy_csv(table))):  # fmt: skip
             write_text(stem.with_name(stem.name + suffix), text)
         title = table.title[:1].upper() + table.title[1:]
-        about = f"{_about(table)}{_failed(part, table)}"
+        about = f"{_about(table)}{_failed(part.errors_of(table.name))}"
         yield Section(title, about, tables.html_table(table), anchor_of(part.name, table.name))
     chosen = chosen_tables(part.folder)
     if chosen is not None:
@@ -94,9 +94,8 @@ def _about(table: ResultTable) -> str:
     return f"{text}{': noise is not known, so nothing is bold' if len(table.rows) > 1 else ''}."
 
 
-def _failed(part: Part, table: ResultTable) -> str:
+def _failed(errors: Sequence[str]) -> str:
     """Say how many runs of a table have no result, and why the first has none."""
-    errors = [row["error"] for row in part.rows if table.name in row["tables"].split(";") and row["error"]]
     return f" {len(errors)} of its runs failed, the first because {errors[0]}." if errors else ""
 
 
